@@ -1,0 +1,173 @@
+"""Speed and memory of the core, as ratios measured in one run on one thread.
+
+    python benchmarks/core.py [--repetitions 20] [--soak BATCHES]
+
+Compared with (a) the plain forward pass of the model as it is and (b) a direct transcription of the
+algorithm (`transcription.py`), which is first checked to give the same results. The things that
+are compared take turns, so that a noisy machine disturbs all of them alike.
+"""
+
+import argparse
+import gc
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import transcription
+from torch import Tensor, nn
+
+import ttpfl
+
+BATCH, CLASSES = 20, 10
+
+
+def median_times(jobs: dict[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
+    """Median seconds of each job; they take turns."""
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for turn in range(repetitions + 2):
+        for name, job in jobs.items():
+            begin = time.perf_counter()
+            job()
+            if turn >= 2:  # two rounds to warm up
+                times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def trained_a_little(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> nn.Module:
+    """A few steps, so that running statistics and gradients are not those of a fresh network."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in batches:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model.train()(x), y).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def random_rates(model: nn.Module, scale: float = 0.02) -> ttpfl.Rates:
+    rates = ttpfl.Rates.zeros(model)
+    rates.values += scale * torch.randn(len(rates.names), generator=torch.Generator().manual_seed(1))
+    return rates
+
+
+def check_same(model: nn.Module, rates: ttpfl.Rates, batches: list[tuple[Tensor, Tensor]]) -> None:
+    """The transcription and the library agree, or the comparison is worth nothing."""
+    start = dict(zip(rates.names, rates.values.tolist(), strict=True))
+    direct = transcription.refine(transcription.with_statistics(model), start, batches, 0.1)
+    ours = ttpfl.refine_rates(model, rates, batches, lr=0.1).values - rates.values
+    theirs = torch.tensor([direct[name] - start[name] for name in rates.names])
+    error = ((ours - theirs).abs().max() / theirs.abs().max()).item()
+    x = batches[0][0]
+    logits = transcription.predict(transcription.with_statistics(model), start, x)
+    shift = ((ttpfl.Personalizer(model, rates)(x) - logits).abs().max() / logits.abs().max()).item()
+    print(f"  agreement with the transcription: rates {error:.1e}, logits {shift:.1e}")
+    assert error < 1e-3 and shift < 1e-4
+
+
+def measure(name: str, model: nn.Module, repetitions: int) -> None:
+    print(f"{name}, {sum(p.numel() for p in model.parameters()):,} parameters, batch size {BATCH}")
+    generator = torch.Generator().manual_seed(0)
+    batches = [
+        (
+            torch.randn(BATCH, 3, 32, 32, generator=generator),
+            torch.randint(CLASSES, (BATCH,), generator=generator),
+        )
+        for _ in range(4)
+    ]
+    model = trained_a_little(model, batches)
+    rates = random_rates(model)
+    check_same(model, rates, batches)
+    x = batches[0][0]
+    batch_mode, online = ttpfl.Personalizer(model, rates), ttpfl.Personalizer(model, rates, "online")
+
+    def plain() -> Tensor:
+        with torch.no_grad():
+            return model(x)
+
+    times = median_times(
+        {"plain": plain, "batch": lambda: batch_mode(x), "online": lambda: online(x)}, repetitions
+    )
+    for mode, limit in (("batch", 4.0), ("online", 4.4)):
+        ratio = times[mode] / times["plain"]
+        print(f"  Personalizer {mode:6} {ratio:5.2f}x the plain forward pass (at most {limit})")
+
+    twin = transcription.with_statistics(model)
+    start = dict(zip(rates.names, rates.values.tolist(), strict=True))
+    cache = ttpfl.DirectionCache(2**30)
+    times = median_times(
+        {
+            "direct": lambda: transcription.refine(twin, start, batches, 0.1),
+            "refine": lambda: ttpfl.refine_rates(model, rates, batches, lr=0.1),
+            "cached": lambda: ttpfl.refine_rates(model, rates, batches, lr=0.1, cache=cache),
+        },
+        repetitions,
+    )
+    goals = {"refine": {"shallow CNN": 1.5, "ResNet-18": 2.0}, "cached": {"shallow CNN": 4.0, "ResNet-18": 3.0}}
+    print(f"  plain {times['direct'] / len(batches) * 1e3:.1f} ms per batch for the transcription")
+    for job, goal in goals.items():
+        ratio = times["direct"] / times[job]
+        print(f"  refine_rates {job:6} {ratio:5.2f}x faster than the transcription (at least {goal[name]})")
+
+
+def peak_memory(mode: str) -> None:
+    """Child process: peak memory of a personalizer beside the model, in units of the model's size."""
+    torch.set_num_threads(1)
+    model = ttpfl.models.resnet50(CLASSES).eval()
+    size = sum(t.nbytes for t in model.state_dict().values())
+    x = torch.randn(2, 3, 32, 32)
+    rates = random_rates(model, 1e-4)
+    with torch.no_grad():
+        model(x)
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    personal = ttpfl.Personalizer(model, rates, mode)
+    for _ in range(5):
+        personal(x)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"  {mode:6} {(after - before) / size:.2f}x the model's size (ResNet-50, 2 small images; at most 3)")
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def soak(batches: int) -> None:
+    """Memory after many batches against memory after the first thousand."""
+    model = ttpfl.models.shallow_cnn(CLASSES).eval()
+    personal = ttpfl.Personalizer(model, random_rates(model), "online", decay=0.99)
+    generator = torch.Generator().manual_seed(0)
+    early = late = 0
+    for index in range(batches):
+        personal(torch.randn(BATCH, 3, 32, 32, generator=generator))
+        if index == batches // 20:
+            early = resident_bytes()
+    late = resident_bytes()
+    print(f"soak: {batches} batches, {early / 2**20:.0f} -> {late / 2**20:.0f} MiB, drift {late / early - 1:+.2%}")
+    assert late / early < 1.01
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("--soak", type=int, default=0, metavar="BATCHES", help="20000 for the full soak")
+    parser.add_argument("--memory-of", choices=["batch", "online"], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    if args.memory_of:
+        return peak_memory(args.memory_of)
+    if args.soak:
+        return soak(args.soak)
+    measure("shallow CNN", ttpfl.models.shallow_cnn(CLASSES), args.repetitions)
+    measure("ResNet-18", ttpfl.models.resnet18(CLASSES), args.repetitions)
+    print("memory of a Personalizer beside the model")
+    for mode in ("batch", "online"):
+        subprocess.run([sys.executable, __file__, "--memory-of", mode], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Test-time personalised federated learning: one adaptation rate per module, for any PyTorch model.
+
+>>> import torch, ttpfl
+>>> _ = torch.manual_seed(0)
+>>> model = ttpfl.models.shallow_cnn(num_classes=10)
+>>> clients = [(torch.randn(40, 3, 32, 32), torch.randint(10, (40,))) for _ in range(3)]
+>>> rates = ttpfl.learn_rates(model, clients, rounds=2, cohort=2, lr=0.1, batch_size=20)
+>>> personal = ttpfl.Personalizer(model, rates, mode="online")
+>>> personal(torch.randn(20, 3, 32, 32)).shape
+torch.Size([20, 10])
+"""
+
+from ttpfl import models
+from ttpfl._version import __version__
+from ttpfl.direction import DirectionCache
+from ttpfl.errors import BatchError, ModelError, RatesError, RatesFileError, TtpflError
+from ttpfl.learning import learn_rates, refine_rates
+from ttpfl.personalizer import Personalizer
+from ttpfl.rates import Rates, average_rates
+from ttpfl.statistics import statistics_rule
+
+__all__ = [
+    "BatchError",
+    "DirectionCache",
+    "ModelError",
+    "Personalizer",
+    "Rates",
+    "RatesError",
+    "RatesFileError",
+    "TtpflError",
+    "__version__",
+    "average_rates",
+    "learn_rates",
+    "models",
+    "refine_rates",
+    "statistics_rule",
+]

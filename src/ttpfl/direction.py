@@ -1,0 +1,195 @@
+"""Where each module would move on an unlabelled batch.
+
+A learnable tensor moves down the gradient of the objective (by default the mean entropy of the
+predictions), a running statistic towards the batch's own. Everything is computed at the global
+model, in one evaluation-mode pass.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ttpfl.convolution import Taps
+from ttpfl.errors import BatchError
+from ttpfl.inputs import Inputs
+from ttpfl.network import hash_tensor
+from ttpfl.twin import Moved, Twin, embed
+
+Objective = Callable[[Tensor], Tensor]
+
+
+class Change(NamedTuple):
+    """A change of one tensor, in float32 or better; outside the window `taps`, if any, it is zero."""
+
+    value: Tensor
+    taps: Taps | None
+    shape: tuple[int, ...]
+
+    def whole(self) -> Tensor:
+        """The change at the tensor's full shape."""
+        if self.taps is None:
+            return self.value
+        return embed(self.value.new_zeros(self.shape), self.taps, self.value)
+
+
+Direction = dict[str, Change]
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Mean entropy of softmax(logits), the paper's unsupervised objective.
+
+    >>> entropy(torch.zeros(5, 4)).exp()
+    tensor(4.0000)
+    """
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise BatchError(
+            f"logits of shape {tuple(logits.shape)} are not (batch, classes) with two classes or more: "
+            "for a single column, multi-label or dense outputs pass objective=, a function from "
+            "logits to the unsupervised loss (and loss= for learning), or logits=, a function that "
+            "picks the class logits out of the model's output"
+        )
+    log_p = torch.log_softmax(at_least_float32(logits), dim=1)
+    return -(log_p.exp() * log_p).sum(1).mean()
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """`tensor`, in float32 if it is of half precision."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+class Probe(NamedTuple):
+    """What one unlabelled batch tells at the global model."""
+
+    logits: Tensor
+    objective: Tensor
+    direction: Direction
+
+
+def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
+    """One pass at the global model: its logits, the objective there, and every module's direction."""
+    used: set[tuple[str, Taps]] = set()
+    with twin.watching([name for name, spec in twin.specs.items() if spec.statistic]) as seen:
+        logits = twin(inputs, used=used)
+    value = objective(logits)
+    whole: list[tuple[str, Taps | None, Tensor]] = [
+        (name, None, parameter) for name, parameter in twin.parameters.items() if name in twin.specs
+    ]
+    windows = [(name, taps, twin.window(name, taps)) for name, taps in sorted(used) if name in twin.specs]
+    found: dict[str, list[Change]] = {name: [] for name in twin.specs}
+    for name, taps, gradient in _descent(value, whole + windows):
+        found[name].append(Change(at_least_float32(gradient), taps, twin.specs[name].shape))
+    for name, values in seen.items():
+        if values:
+            # A layer called several times: the mean over its calls, as its running average saw them.
+            change = torch.stack(values).mean(0) - at_least_float32(twin.tensor(name))
+            found[name].append(Change(change, None, twin.specs[name].shape))
+    direction = {name: _sum(changes, twin.tensor(name)) for name, changes in found.items()}
+    return Probe(logits.detach(), value.detach(), direction)
+
+
+def _descent(
+    value: Tensor, leaves: Sequence[tuple[str, Taps | None, Tensor]]
+) -> Iterator[tuple[str, Taps | None, Tensor]]:
+    """The negative gradients of those leaves that `value` depends on."""
+    if leaves and value.requires_grad:
+        gradients = torch.autograd.grad(-value, [leaf for *_, leaf in leaves], allow_unused=True)
+        for (name, taps, _), gradient in zip(leaves, gradients, strict=True):
+            if gradient is not None:
+                yield name, taps, gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def _sum(changes: list[Change], tensor: Tensor) -> Change:
+    if len(changes) == 1:
+        return changes[0]
+    total = torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
+    for change in changes:
+        total += change.whole()
+    return Change(total, None, tuple(tensor.shape))
+
+
+def absorb(mean: Direction, direction: Direction, weight: float) -> None:
+    """mean += weight * (direction - mean), in place."""
+    for name, change in direction.items():
+        if mean[name].taps != change.taps:  # images of another size have other live taps
+            mean[name] = Change(mean[name].whole(), None, change.shape)
+            change = Change(change.whole(), None, change.shape)
+        mean[name].value.lerp_(change.value, weight)
+
+
+def move(twin: Twin, direction: Direction, rates: Mapping[str, Tensor]) -> Moved:
+    """w = w_G + rate * h for every module in `direction`; differentiable in the rates.
+
+    Variances stop at zero. The gradient passes that stop: it is taken at the clamped value.
+    """
+    whole: dict[str, Tensor] = {}
+    windows: dict[str, tuple[Taps, Tensor]] = {}
+    for name, change in direction.items():
+        taps = change.taps
+        start = twin.tensor(name) if taps is None else twin.window(name, taps).detach()
+        moved = torch.addcmul(at_least_float32(start), change.value, rates[name])
+        if twin.specs[name].nonnegative:
+            moved = moved + (moved.clamp(min=0) - moved).detach()
+        moved = moved.to(start.dtype)
+        if taps is None:
+            whole[name] = moved
+        else:
+            windows[name] = (taps, moved)
+    return Moved(whole, windows)
+
+
+def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable:
+    """What a direction depends on: the weights, the batch's content, and the functions in between."""
+    digest = hashlib.sha256()
+    for name, tensor in inputs.tensors():
+        digest.update(name.encode())
+        hash_tensor(digest, tensor)
+    others = repr(inputs.map(lambda tensor: tensor.new_empty(0)))
+    return (twin.content, tuple(twin.specs), digest.digest(), others, objective, twin.readout)
+
+
+class DirectionCache:
+    """Keeps directions of batches that come again, up to `budget_bytes`; the least recently used go first.
+
+    Entries are found by the content of the batch and of the model's weights, so the same cache
+    may serve many models and clients. Results are the same with and without it.
+
+    >>> cache = DirectionCache(budget_bytes=2**20)
+    >>> cache.hits, cache.misses, cache.bytes
+    (0, 0, 0)
+    """
+
+    def __init__(self, budget_bytes: int) -> None:
+        if budget_bytes < 0:
+            raise ValueError(f"budget_bytes is {budget_bytes}: it must not be negative (0 keeps nothing)")
+        self.budget_bytes = budget_bytes
+        self.bytes = 0
+        self.hits = 0
+        self.misses = 0
+        self._entries: OrderedDict[Hashable, Direction] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Hashable, compute: Callable[[], Direction]) -> Direction:
+        """The direction kept under `key`, else the computed one, kept if there is room."""
+        if key in self._entries:
+            self.hits += 1
+            self._entries.move_to_end(key)
+            return self._entries[key]
+        self.misses += 1
+        direction = compute()
+        size = _bytes_of(direction)
+        if size <= self.budget_bytes:
+            self._entries[key] = direction
+            self.bytes += size
+            while self.bytes > self.budget_bytes:
+                self.bytes -= _bytes_of(self._entries.popitem(last=False)[1])
+        return direction
+
+
+def _bytes_of(direction: Direction) -> int:
+    return sum(change.value.nbytes for change in direction.values())

@@ -1,0 +1,21 @@
+"""What can go wrong, by name. Every message says the value, the place and the remedy."""
+
+
+class TtpflError(ValueError):
+    """Base of all errors that this library raises on purpose."""
+
+
+class BatchError(TtpflError):
+    """A batch, or what the model made of it, cannot be used."""
+
+
+class ModelError(TtpflError):
+    """A model cannot be copied, or has nothing to adapt."""
+
+
+class RatesError(TtpflError):
+    """Rates do not fit the model, or are not finite."""
+
+
+class RatesFileError(RatesError):
+    """A rates file is damaged, foreign or of an unknown version."""

@@ -1,0 +1,146 @@
+"""What the user hands in: batches of any shape, and clients that give batches."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+
+from ttpfl.errors import BatchError
+
+LABEL_KEYS = ("labels", "label", "y")
+
+
+class Inputs(NamedTuple):
+    """What the model is called with."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor in here, with a name for messages."""
+        for index, value in enumerate(self.args):
+            yield from _tensors_in(value, f"input {index}" if len(self.args) > 1 else "input")
+        for key, value in self.kwargs.items():
+            yield from _tensors_in(value, f"input {key!r}")
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """The same structure with every tensor changed."""
+        args, kwargs = map_tensors(change, (self.args, self.kwargs))
+        return Inputs(args, kwargs)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {t.dtype} {tuple(t.shape)}" for name, t in self.tensors())
+
+
+def _tensors_in(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _tensors_in(item, f"{name}[{key!r}]")
+    elif isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from _tensors_in(item, f"{name}[{index}]")
+
+
+def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """`value` with every tensor in its tuples, lists and dicts replaced by `change(tensor)`."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: map_tensors(change, item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(change, item) for item in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map_tensors(change, item) for item in value)
+    return value
+
+
+def checked(inputs: Inputs) -> Inputs:
+    """`inputs`, safe to compute with: not empty, finite, and free of the caller's autograd state."""
+    batch_size = None
+    for name, tensor in inputs.tensors():
+        if tensor.ndim and batch_size is None:
+            batch_size = tensor.shape[0]
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise BatchError(
+                f"{name} {_first_bad(tensor)}: clean or leave out that sample; nothing was learned from this batch"
+            )
+    if batch_size is None:
+        raise BatchError("the batch holds no tensor: pass the model's inputs as torch tensors")
+    if batch_size == 0:
+        raise BatchError(f"the batch is empty ({inputs}): pass at least one sample")
+    return inputs.map(lambda tensor: tensor.clone() if tensor.is_inference() else tensor.detach())
+
+
+def _first_bad(tensor: Tensor) -> str:
+    bad = ~torch.isfinite(tensor)
+    if not tensor.ndim:
+        return f"is {tensor.item()}"
+    index = int(bad.flatten(1).any(1).nonzero()[0] if tensor.ndim > 1 else bad.nonzero()[0])
+    return f"has NaN or Inf in sample {index}"
+
+
+def split_batch(batch: Any) -> tuple[Inputs, Tensor]:
+    """A labelled batch as inputs and labels: `(x, y)`, `((x1, x2), y)`, `({...}, y)` or one dict."""
+    if isinstance(batch, Mapping):
+        key = next((key for key in LABEL_KEYS if key in batch), None)
+        if key is None:
+            raise BatchError(
+                f"no labels among the batch's keys {sorted(map(str, batch))}: name them one of {LABEL_KEYS}"
+            )
+        x: Any = {name: value for name, value in batch.items() if name != key}
+        y = batch[key]
+    elif isinstance(batch, (tuple, list)) and len(batch) == 2:
+        x, y = batch
+    else:
+        raise BatchError(f"a labelled batch is (x, y) or a dict with labels, not {type(batch).__name__}")
+    if not isinstance(y, Tensor):
+        raise BatchError(f"labels must be a torch tensor, not {type(y).__name__}")
+    if isinstance(x, Mapping):
+        return Inputs((), dict(x)), y
+    return Inputs(tuple(x) if isinstance(x, (tuple, list)) else (x,), {}), y
+
+
+Client = Dataset[Any] | Sequence[Any] | tuple[Any, Tensor] | DataLoader[Any]
+
+
+def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
+    """A client's batches, always in the same order, the leftover batch kept.
+
+    A DataLoader is taken as it is; its own batch size and order hold.
+
+    >>> [len(y) for x, y in client_batches((torch.zeros(5, 2), torch.zeros(5)), batch_size=2)]
+    [2, 2, 1]
+    """
+    if batch_size < 1:
+        raise BatchError(f"batch_size is {batch_size}: it must be at least 1")
+    if isinstance(client, DataLoader):
+        return client
+    if isinstance(client, TensorDataset):
+        *x, y = client.tensors
+        client = (x[0] if len(x) == 1 else tuple(x), y)
+    if isinstance(client, tuple) and len(client) == 2 and isinstance(client[1], Tensor):
+        return _slices(client, len(client[1]), batch_size)
+    if not hasattr(client, "__getitem__") or not hasattr(client, "__len__"):
+        raise BatchError(
+            "a client is a map-style dataset, a pair of tensors (x, y) or a DataLoader, "
+            f"not {type(client).__name__}"
+        )
+    return _collated(client, batch_size)
+
+
+def _slices(pair: tuple[Any, Tensor], samples: int, batch_size: int) -> Iterator[Any]:
+    lengths = {len(tensor) for _, tensor in _tensors_in(pair, "client")}
+    if lengths != {samples}:
+        raise BatchError(f"a client's inputs and labels have different lengths: {sorted(lengths)}")
+    for start in range(0, samples, batch_size):
+        yield map_tensors(lambda tensor: tensor[start : start + batch_size], pair)
+
+
+def _collated(dataset: Any, batch_size: int) -> Iterator[Any]:
+    for start in range(0, len(dataset), batch_size):
+        stop = min(start + batch_size, len(dataset))
+        yield default_collate([dataset[index] for index in range(start, stop)])

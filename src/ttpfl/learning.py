@@ -1,0 +1,260 @@
+"""Learning the rates on source clients: simulate adaptation, look with labels how it went, refine.
+
+The pure steps are here; engines that spread clients over processes or machines call the same ones.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ttpfl._version import __version__
+from ttpfl.direction import (
+    Change,
+    Direction,
+    DirectionCache,
+    Objective,
+    absorb,
+    at_least_float32,
+    batch_key,
+    entropy,
+    move,
+    probe,
+)
+from ttpfl.errors import BatchError, RatesError, TtpflError
+from ttpfl.inputs import Client, Inputs, checked, client_batches, split_batch
+from ttpfl.network import weights_hash
+from ttpfl.rates import Mode, Rates, average_rates
+from ttpfl.twin import Readout, Twin, isolated
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+OWN_CACHE_BYTES = 2**30
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy, the default supervised loss, for labels that are class indices."""
+    if labels.ndim != 1 or labels.dtype.is_floating_point or len(labels) != len(logits):
+        raise BatchError(
+            f"labels of {labels.dtype} with shape {tuple(labels.shape)} are not one class index for "
+            f"each of {len(logits)} samples: for other targets pass loss="
+        )
+    bad = ((labels < 0) | (labels >= logits.shape[1])).nonzero()
+    if len(bad):
+        raise BatchError(
+            f"label {int(labels[bad[0]])} of sample {int(bad[0])} is not a class in 0..{logits.shape[1] - 1}"
+        )
+    return F.cross_entropy(at_least_float32(logits), labels.long())
+
+
+def refine_rates(
+    model: nn.Module,
+    rates: Rates,
+    batches: Iterable[Any],
+    lr: float = 0.1,
+    mode: Mode = "batch",
+    cache: DirectionCache | None = None,
+    *,
+    logits: Readout | None = None,
+    objective: Objective = entropy,
+    loss: Loss = cross_entropy,
+) -> Rates:
+    """One client's turn: refine the rates on its labelled batches, in order, and return new ones.
+
+    Args:
+        model: the global model; it is not changed.
+        rates: where to start; they are not changed.
+        batches: `(x, y)` pairs, `((x1, x2), y)`, `({...}, y)`, or dicts with "labels".
+        lr: step size of the refinement.
+        mode: "batch" refines with each batch's own direction (the paper); "online" with the mean of
+            this client's directions so far, as an online personalizer will use them.
+        cache: keeps directions of batches that come again.
+        logits: from the model's output to logits, for outputs that are not a tensor.
+        objective: from logits to the unsupervised loss.
+        loss: from logits and labels to the supervised loss.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    >>> batch = (torch.randn(8, 3), torch.randint(2, (8,)))
+    >>> rates = refine_rates(model, Rates.zeros(model), [batch], lr=0.1)
+    >>> bool(rates.values.any())
+    True
+    """
+    rates.checked().check_fits(model)
+    twin = Twin(model, [spec.name for spec in rates.modules], snapshot=False, readout=logits)
+    return refine(twin, rates, batches, lr, mode, cache, objective, loss)
+
+
+def refine(
+    twin: Twin,
+    rates: Rates,
+    batches: Iterable[Any],
+    lr: float,
+    mode: Mode,
+    cache: DirectionCache | None = None,
+    objective: Objective = entropy,
+    loss: Loss = cross_entropy,
+) -> Rates:
+    """`refine_rates` on a twin that is already there, for engines that keep one."""
+    if mode not in get_args(Mode):
+        raise RatesError(f"mode={mode!r} is not one of {', '.join(map(repr, get_args(Mode)))}")
+    if not lr > 0:
+        raise RatesError(f"lr is {lr}: it must be positive")
+    device = twin.device
+    values = rates.values.detach().to(device, torch.promote_types(rates.values.dtype, torch.float32))
+    scale = lr / rates.sizes.to(device).sqrt()
+    mean: Direction = {}
+    with isolated(device):
+        for index, batch in enumerate(batches):
+            try:
+                inputs, labels = split_batch(batch)
+                inputs = checked(inputs)
+                direction = _direction(twin, inputs, objective, cache)
+                if mode == "online":
+                    direction = _running_mean(mean, direction, index + 1)
+                slope = _slope(twin, rates, values, direction, inputs, labels.detach(), loss)
+                values = rates.with_values(values - scale * slope).values
+            except TtpflError as error:
+                error.add_note(f"in batch {index} of this client's turn")
+                raise
+    return rates.with_values(values.to(rates.values), mode=mode)
+
+
+def _direction(
+    twin: Twin, inputs: Inputs, objective: Objective, cache: DirectionCache | None
+) -> Direction:
+    def compute() -> Direction:
+        return probe(twin, inputs, objective).direction
+
+    return compute() if cache is None else cache.get(batch_key(twin, inputs, objective), compute)
+
+
+def _running_mean(mean: Direction, direction: Direction, count: int) -> Direction:
+    if count == 1:  # a copy: the direction may belong to the cache
+        mean.update({name: Change(c.value.clone(), c.taps, c.shape) for name, c in direction.items()})
+    else:
+        absorb(mean, direction, 1 / count)
+    return mean
+
+
+def _slope(
+    twin: Twin,
+    rates: Rates,
+    values: Tensor,
+    direction: Direction,
+    inputs: Inputs,
+    labels: Tensor,
+    loss: Loss,
+) -> Tensor:
+    """Derivative of the supervised loss after adaptation, with respect to each rate.
+
+    It is <h, gradient in w> summed over the rate's modules: no second derivative, since h does
+    not depend on the rates.
+    """
+    alpha = values.clone().requires_grad_()
+    adapted = twin(inputs, move(twin, direction, rates.by_module(alpha)))
+    (slope,) = torch.autograd.grad(loss(adapted, labels), alpha)
+    return slope
+
+
+def learn_rates(
+    model: nn.Module,
+    clients: Sequence[Client] | Mapping[str, Client],
+    rounds: int = 200,
+    cohort: int | None = None,
+    lr: float = 0.1,
+    batch_size: int = 20,
+    local_epochs: int = 1,
+    mode: Mode = "batch",
+    rates: Rates | None = None,
+    seed: int = 0,
+    cache: DirectionCache | None = None,
+    *,
+    logits: Readout | None = None,
+    objective: Objective = entropy,
+    loss: Loss = cross_entropy,
+) -> Rates:
+    """Learn rates for `model` over source clients: in each round a cohort refines, the server averages.
+
+    Args:
+        model: the global model; it is not changed.
+        clients: a sequence, or a mapping of names, of map-style datasets, `(x, y)` tensor pairs, or
+            DataLoaders (whose own batches hold). Batches keep their order in every round.
+        rounds: number of rounds.
+        cohort: clients per round, drawn without repetition; all if None.
+        lr: step size of the refinement.
+        batch_size: samples per batch; use the size expected at test time.
+        local_epochs: turns over its data that a client takes in a round.
+        mode: see `refine_rates`.
+        rates: where to start; zeros if None. Also chooses granularity and `only`.
+        seed: of the cohorts.
+        cache: keeps directions between rounds; if None, a new one of 1 GiB
+            (`DirectionCache(0)` keeps nothing).
+        logits: from the model's output to logits.
+        objective: from logits to the unsupervised loss.
+        loss: from logits and labels to the supervised loss.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in "abc"}
+    >>> learn_rates(model, clients, rounds=2, cohort=2, lr=0.1, batch_size=4).learned["clients"]
+    3
+    """
+    named = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
+    cohort = len(named) if cohort is None else cohort
+    _check_counts(named, rounds=rounds, cohort=cohort, local_epochs=local_epochs)
+    rates = Rates.zeros(model) if rates is None else rates
+    rates.checked().check_fits(model)
+    cache = DirectionCache(OWN_CACHE_BYTES) if cache is None else cache
+    twin = Twin(model, [spec.name for spec in rates.modules], snapshot=False, readout=logits)
+    for number in range(rounds):
+        turns = []
+        for name in draw_cohort(list(named), cohort, seed, number):
+            turn = rates
+            with isolated(twin.device):  # a DataLoader draws random numbers too
+                torch.manual_seed(seed)  # and if it shuffles, then always in the same way
+                for _ in range(local_epochs):
+                    batches = _at_least_one(client_batches(named[name], batch_size))
+                    try:
+                        turn = refine(twin, turn, batches, lr, mode, cache, objective, loss)
+                    except TtpflError as error:
+                        error.add_note(f"client {name!r}, round {number}")
+                        raise
+            turns.append(turn)
+        rates = average_rates(turns)
+    settings = dict(rounds=rounds, clients=len(named), cohort=cohort, lr=lr, batch_size=batch_size)
+    learned = settings | dict(local_epochs=local_epochs, seed=seed, library=__version__)
+    return rates.with_values(rates.values, mode=mode, learned=learned, weights_hash=weights_hash(model))
+
+
+def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list[Any]:
+    """The clients of one round: a draw that depends on the seed and the round's number alone.
+
+    >>> draw_cohort(["a", "b", "c", "d"], size=2, seed=0, number=7)
+    ['c', 'd']
+    """
+    chosen = np.random.default_rng([seed, number]).choice(len(names), size, replace=False)
+    return [names[index] for index in sorted(chosen)]
+
+
+def _at_least_one(batches: Iterable[Any]) -> Iterable[Any]:
+    iterator = iter(batches)
+    first = list(islice(iterator, 1))
+    if not first:
+        raise BatchError("the client has no data: leave it out")
+    yield from first
+    yield from iterator
+
+
+def _check_counts(named: Mapping[Any, Client], **counts: int) -> None:
+    if not named:
+        raise BatchError("no clients: pass at least one")
+    for name, count in counts.items():
+        if count < 1:
+            raise RatesError(f"{name} is {count}: it must be at least 1")
+    if counts["cohort"] > len(named):
+        raise RatesError(f"cohort is {counts['cohort']}, but there are only {len(named)} clients")

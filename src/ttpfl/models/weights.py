@@ -1,0 +1,59 @@
+"""Weights from a local file into a freshly built network."""
+
+import logging
+import pickle
+from os import PathLike
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ttpfl.errors import ModelError
+
+log = logging.getLogger("ttpfl")
+
+CLASSIFIER = "fc."
+
+
+def load_backbone(model: nn.Module, path: str | PathLike[str] | None) -> nn.Module:
+    """`model` with the weights of the file at `path`, all but a classifier that does not fit."""
+    if path is None:
+        return model
+    weights = read_weights(path)
+    own = model.state_dict()
+    classifier = [name for name in own if name.startswith(CLASSIFIER)]
+    fits = all(name in weights and weights[name].shape == own[name].shape for name in classifier)
+    if not fits:
+        log.info("%s has no classifier of this size: %s stays at its initialisation", path, ", ".join(classifier))
+        weights = {name: t for name, t in weights.items() if name not in classifier}
+    for name, tensor in own.items():
+        optional = name.endswith("num_batches_tracked") or (not fits and name in classifier)
+        if name not in weights:
+            if not optional:
+                raise ModelError(f"{path} has no {name!r}: it is not a file of this architecture")
+        elif weights[name].shape != tensor.shape:
+            raise ModelError(
+                f"{name!r} has shape {tuple(weights[name].shape)} in {path}, "
+                f"but {tuple(tensor.shape)} in this architecture"
+            )
+    unknown = sorted(weights.keys() - own.keys())
+    if unknown:
+        raise ModelError(f"{path} holds {unknown[0]!r}, which this architecture does not have")
+    model.load_state_dict({name: t.to(own[name].dtype) for name, t in weights.items()}, strict=False)
+    return model
+
+
+def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or of a torch file read without running any code in it."""
+    try:
+        if Path(path).suffix == ".safetensors":
+            weights = load_file(path)
+        else:
+            weights = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError) as error:
+        raise ModelError(f"{path} cannot be read as weights: {error}") from error
+    if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
+        raise ModelError(f"{path} is not a plain state dict of tensors")
+    return weights

@@ -1,0 +1,161 @@
+"""What a network is made of: every tensor that can move, its kind, layer and block.
+
+The paper calls each of these tensors a *module*: a learnable tensor, or a running statistic of a
+normalisation layer. Nothing is listed by hand; the model is asked.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.errors import ModelError
+from ttpfl.statistics import rule_for
+
+
+@dataclass(frozen=True)
+class ModuleSpec:
+    """One tensor that can move."""
+
+    name: str  # state-dict key
+    shape: tuple[int, ...]
+    kind: str  # such as "conv.weight" or "batchnorm.running_mean"
+    block: str  # the part of the network it belongs to, such as "layer3"
+    statistic: bool = False  # a running statistic, not a learnable tensor
+    nonnegative: bool = False  # may not fall below zero, such as a variance
+    frozen: bool = False  # requires_grad was off
+
+    @property
+    def layer(self) -> str:
+        """The layer that owns the tensor; a tensor of the network itself is its own layer."""
+        return self.name.rpartition(".")[0] or self.name
+
+    @property
+    def size(self) -> int:
+        """Number of scalars."""
+        return int(torch.Size(self.shape).numel())
+
+
+def describe(model: nn.Module) -> tuple[ModuleSpec, ...]:
+    """Every tensor of `model` that can move, in state-dict order; shared tensors count once.
+
+    >>> [spec.name for spec in describe(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, affine=False)))]
+    ['0.weight', '0.bias', '1.running_mean', '1.running_var']
+    """
+    found = list(_movable_tensors(model))
+    block_of = _block_names(model, [name for name, *_ in found])
+    return tuple(
+        ModuleSpec(
+            name=name,
+            shape=tuple(tensor.shape),
+            kind=_kind(layer, model, name),
+            block=block_of(name),
+            statistic=statistic,
+            nonnegative=nonnegative,
+            frozen=not statistic and not tensor.requires_grad,
+        )
+        for name, tensor, layer, statistic, nonnegative in found
+    )
+
+
+def _movable_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool, bool]]:
+    seen: set[int] = set()
+    for path, layer in model.named_modules():
+        prefix = f"{path}." if path else ""
+        for name, parameter in layer.named_parameters(recurse=False):
+            if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+                raise ModelError(
+                    f"parameter {prefix + name!r} is not initialised yet (a lazy layer): "
+                    "run the model once on a sample batch first"
+                )
+            if id(parameter) not in seen and parameter.is_floating_point():
+                seen.add(id(parameter))
+                yield prefix + name, parameter, layer, False, False
+        rule = rule_for(layer)
+        for name, buffer in layer.named_buffers(recurse=False):
+            if rule and name in rule.buffers and id(buffer) not in seen:
+                seen.add(id(buffer))
+                yield prefix + name, buffer, layer, True, name in rule.nonnegative
+
+
+def _kind(layer: nn.Module, model: nn.Module, name: str) -> str:
+    tensor = name.rpartition(".")[2]
+    if layer is model and "." not in name and any(True for _ in model.children()):
+        return "parameter"  # a plain nn.Parameter of the network itself
+    return f"{re.sub(r'[0-9]+d$', '', type(layer).__name__).lower()}.{tensor}"
+
+
+def _block_names(model: nn.Module, names: list[str]) -> Callable[[str], str]:
+    """A function from tensor names to blocks.
+
+    Blocks are the model's top-level children; a child that holds more than half of all tensors is
+    opened (the stack of a transformer, a wrapper). A lone normalisation layer belongs to the child
+    in front of it, as in conv1 + bn1.
+    """
+    opened: set[str] = set()
+    while True:
+        blocks = {name: _child_below(name, opened) for name in names}
+        path, count = Counter(blocks.values()).most_common(1)[0] if names else ("", 0)
+        if 2 * count <= len(names) or not _can_open(model, path, names):
+            break
+        opened.add(path)
+    layers = dict(model.named_modules())
+    owner: dict[str, str] = {}
+    previous = ""
+    for block in blocks.values():
+        is_norm = block in layers and "norm" in type(layers[block]).__name__.lower()
+        if block not in owner:
+            owner[block] = previous if is_norm and previous else block
+        previous = owner[block]
+    return lambda name: owner[blocks[name]]
+
+
+def _child_below(name: str, opened: set[str]) -> str:
+    parts = name.split(".")
+    path = parts[0]
+    for part in parts[1:]:
+        if path not in opened:
+            break
+        path = f"{path}.{part}"
+    return path
+
+
+def _can_open(model: nn.Module, path: str, names: list[str]) -> bool:
+    inside = {name[len(path) + 1 :].split(".")[0] for name in names if name.startswith(f"{path}.")}
+    return bool(inside) and any(True for _ in model.get_submodule(path).children())
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A hash of the architecture: names and shapes of all movable tensors, and the normalisation layers.
+
+    It does not depend on the weights, nor on what is frozen.
+    """
+    tensors = [[spec.name, list(spec.shape)] for spec in describe(model)]
+    norms = [
+        [path, type(layer).__name__, getattr(layer, "eps", None)]
+        for path, layer in model.named_modules()
+        if "norm" in type(layer).__name__.lower()
+    ]
+    return hashlib.sha256(json.dumps([tensors, norms]).encode()).hexdigest()
+
+
+def weights_hash(model: nn.Module) -> str:
+    """A hash of every parameter and buffer: two models with the same hash have the same weights."""
+    digest = hashlib.sha256()
+    for tensors in (model.named_parameters(), model.named_buffers()):
+        for name, tensor in tensors:
+            digest.update(name.encode())
+            hash_tensor(digest, tensor)
+    return digest.hexdigest()
+
+
+def hash_tensor(digest: "hashlib._Hash", tensor: Tensor) -> None:
+    """Feed dtype, shape and content of `tensor` to `digest`."""
+    tensor = tensor.detach().cpu().contiguous()
+    digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    digest.update(tensor.view(-1).view(torch.uint8).numpy().data)

@@ -1,0 +1,222 @@
+"""A model that adapts itself to the unlabelled stream it sees."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Self, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.direction import Change, Direction, Objective, absorb, at_least_float32, entropy, move, probe
+from ttpfl.errors import BatchError, RatesError
+from ttpfl.health import Figures, Health, changed_share
+from ttpfl.inputs import Inputs, checked
+from ttpfl.rates import Mode, Rates
+from ttpfl.twin import Moved, Readout, Twin, embed, isolated
+
+log = logging.getLogger("ttpfl")
+
+
+class Personalizer(nn.Module):
+    """Answers each unlabelled batch with the logits of the model, adapted to that batch or stream.
+
+    It holds a snapshot of the model: later changes of the model do not reach it, and it never
+    changes the model. `to(device)` moves it.
+
+    Args:
+        model: any network; it is used in evaluation mode.
+        rates: the learned rates; a snapshot is taken.
+        mode: "batch" adapts to each batch on its own; "online" to the mean of all directions that
+            this client's batches have given so far.
+        decay: for online streams that change: weight of the past in an exponential mean, in (0, 1).
+        logits: from the model's output to logits, for outputs that are not a tensor.
+        objective: from logits to the unsupervised loss.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    >>> rates = Rates.zeros(model)
+    >>> rates.values += 0.1
+    >>> personal = Personalizer(model, rates, mode="online")
+    >>> personal(torch.randn(8, 3)).shape
+    torch.Size([8, 2])
+    >>> personal.health.batches
+    1
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        rates: Rates,
+        mode: Mode = "batch",
+        *,
+        decay: float | None = None,
+        logits: Readout | None = None,
+        objective: Objective = entropy,
+    ) -> None:
+        super().__init__()
+        if mode not in get_args(Mode):
+            raise RatesError(f"mode={mode!r} is not one of {', '.join(map(repr, get_args(Mode)))}")
+        if decay is not None and not (mode == "online" and 0 < decay < 1):
+            raise RatesError(f"decay={decay} with mode={mode!r}: it takes mode='online' and a number in (0, 1)")
+        rates.checked().check_fits(model)
+        self.mode = mode
+        self.decay = decay
+        self._objective = objective
+        # A module whose rate is zero stays where it is: no direction is needed for it.
+        self._rates = {n: rate.clone() for n, rate in rates.by_module().items() if rate != 0}
+        self._twin = Twin(model, self._rates, readout=logits)
+        self._rates = {n: rate.to(self._twin.device) for n, rate in self._rates.items()}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything learned so far, as between two clients."""
+        self._mean: Direction = {}
+        self._count = 0
+        self._health = Health()
+
+    @property
+    def health(self) -> Health:
+        """Label-free figures of the last batch and smoothed over the recent ones."""
+        return self._health
+
+    @property
+    def fallbacks(self) -> int:
+        """Batches answered by the plain model because adaptation overflowed."""
+        return self._health.fallbacks
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Adapt to this batch and return its logits; call it with the model's own arguments."""
+        with isolated(self._twin.device):
+            inputs = checked(Inputs(args, kwargs))
+            if not self._rates:
+                return self._answer_plainly(inputs)
+            plain, before, direction = probe(self._twin, inputs, self._objective)
+            _check_plain(plain)
+            with torch.no_grad():
+                if not _finite(direction):
+                    return self._fall_back(plain, float(before))
+                self._learn(direction)
+                del direction  # the adapted weights take its place in memory
+                adapted = self._adapted(inputs)
+                if not torch.isfinite(adapted).all():
+                    return self._fall_back(plain, float(before))
+                after = float(self._objective(adapted))
+                share = changed_share(plain, adapted)
+                self._note(Figures(float(before), after, self._change_norm(), share))
+                return adapted
+
+    def predict(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Logits with what was learned so far, without learning from this batch.
+
+        In batch mode that is the adaptation to the last batch; before any batch, the plain model.
+        """
+        with isolated(self._twin.device), torch.no_grad():
+            inputs = checked(Inputs(args, kwargs))
+            if self._mean:
+                adapted = self._adapted(inputs)
+                if torch.isfinite(adapted).all():
+                    return adapted
+            return _check_plain(self._twin.plain(inputs))
+
+    def adapted_state_dict(self) -> dict[str, Tensor]:
+        """The adapted weights as a plain state dict of the model, to export or to load elsewhere.
+
+        In batch mode it holds the adaptation to the last batch.
+        """
+        model = self._twin.model
+        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        with torch.inference_mode(False), torch.no_grad():
+            moved = self._moved()
+            adapted = {id(own[name]): tensor for name, tensor in moved.whole.items()}
+            for name, (taps, window) in moved.windows.items():
+                adapted[id(own[name])] = embed(own[name], taps, window)
+            # By identity, so that a shared tensor is adapted under each of its names.
+            state = model.state_dict(keep_vars=True)
+            return {name: adapted.get(id(t), t).detach().clone() for name, t in state.items()}
+
+    def _learn(self, direction: Direction) -> None:
+        self._count += 1
+        weight = max(1 / self._count, 1 - (self.decay or 1))
+        if self.mode == "batch" or not self._mean:
+            self._mean = direction
+        else:
+            absorb(self._mean, direction, weight)
+
+    def _moved(self) -> Moved:
+        return move(self._twin, self._mean, self._rates)
+
+    def _adapted(self, inputs: Inputs) -> Tensor:
+        return self._twin(inputs, self._moved()).detach()
+
+    def _change_norm(self) -> float:
+        parts = [self._rates[name] * change.value.norm() for name, change in self._mean.items()]
+        return float(torch.stack(parts).norm())
+
+    def _answer_plainly(self, inputs: Inputs) -> Tensor:
+        with torch.no_grad():
+            plain = _check_plain(self._twin.plain(inputs))
+            value = float(self._objective(plain))
+        self._note(Figures(value, value, 0.0, 0.0))
+        return plain
+
+    def _fall_back(self, plain: Tensor, value: float) -> Tensor:
+        if not self.fallbacks:
+            log.warning(
+                "adaptation gave logits that are not finite: answering with the plain model; "
+                "see Personalizer.fallbacks (this is said once)"
+            )
+        self._note(Figures(value, value, 0.0, 0.0), fallback=True)
+        return plain
+
+    def _note(self, figures: Figures, fallback: bool = False) -> None:
+        self._health = self._health.after(figures, fallback)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._twin.apply(fn)
+        self._rates = {name: rate.to(self._twin.device) for name, rate in self._rates.items()}
+        self._mean = {n: c._replace(value=at_least_float32(fn(c.value))) for n, c in self._mean.items()}
+        return super()._apply(fn, recurse)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """What `state_dict()` holds: the number of batches seen and the mean of their directions."""
+        destination[f"{prefix}count"] = torch.tensor(self._count)
+        for name, change in self._mean.items():
+            destination[f"{prefix}mean.{name}"] = change.whole().clone()
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Take over a `state_dict()`, all or nothing."""
+        start = f"{prefix}mean."
+        found = {key.removeprefix(start): t for key, t in state_dict.items() if key.startswith(start)}
+        count = int(state_dict.get(f"{prefix}count", -1))
+        if count < 0 or (count > 0) != bool(found):
+            raise RatesError("this is not the state of a personalizer: 'count' or the means are missing")
+        if found and found.keys() != self._rates.keys():
+            name = min(found.keys() ^ self._rates.keys())
+            raise RatesError(f"the state is of a personalizer with other rates: module {name!r} is in one of them only")
+        mean: Direction = {}
+        for name, tensor in found.items():
+            shape = self._twin.specs[name].shape
+            if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
+                raise RatesError(
+                    f"mean direction of {name!r} has shape {tuple(tensor.shape)} (expected {shape}) "
+                    "or is not finite"
+                )
+            value = at_least_float32(tensor.detach().to(self._twin.device, copy=True))
+            mean[name] = Change(value, None, shape)
+        self._count, self._mean = count, {name: mean[name] for name in self._rates if name in mean}
+
+
+def _finite(direction: Direction) -> bool:
+    return all(bool(torch.isfinite(change.value.sum())) for change in direction.values())
+
+
+def _check_plain(logits: Tensor) -> Tensor:
+    if not torch.isfinite(logits).all():
+        bad = (~torch.isfinite(logits)).flatten(1).any(1).nonzero()
+        raise BatchError(
+            f"the model itself gives logits that are not finite, first for sample {int(bad[0])}: "
+            "check the model and the scale of its inputs; nothing was learned from this batch"
+        )
+    return logits

@@ -1,0 +1,237 @@
+"""How far each module may move: the vector of adaptation rates."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import Any, Literal, Self, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl import rates_file, rates_text
+from ttpfl.errors import RatesError
+from ttpfl.network import ModuleSpec, describe, fingerprint, weights_hash
+
+Granularity = Literal["tensor", "layer", "block", "kind"]
+Only = Literal["params", "stats"]
+Mode = Literal["batch", "online"]
+
+_GROUP_OF: dict[str, Callable[[ModuleSpec], str]] = {
+    "tensor": lambda spec: spec.name,
+    "layer": lambda spec: spec.layer,
+    "block": lambda spec: spec.block,
+    "kind": lambda spec: spec.kind,
+}
+
+
+@dataclass(eq=False, repr=False)
+class Rates:
+    """One adaptation rate per module of a network, or per group of modules.
+
+    `values` may be changed in place or assigned; everything else describes the network.
+
+    >>> model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    >>> rates = Rates.zeros(model)
+    >>> rates.names[:4]
+    ('0.weight', '0.bias', '1.weight', '1.bias')
+    >>> rates.values
+    tensor([0., 0., 0., 0., 0., 0.])
+    >>> Rates.zeros(model, granularity="layer", only="params").members
+    {'0': ('0.weight', '0.bias'), '1': ('1.weight', '1.bias')}
+    """
+
+    values: Tensor
+    modules: tuple[ModuleSpec, ...]  # those that have a rate
+    granularity: Granularity = "tensor"
+    only: Only | None = None
+    mode: Mode = "batch"  # how the rates were refined
+    fingerprint: str = ""  # of the architecture
+    weights_hash: str = ""  # of the weights that they were learned for
+    learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
+
+    @classmethod
+    def zeros(
+        cls, model: nn.Module, granularity: Granularity = "tensor", only: Only | None = None
+    ) -> Self:
+        """Rates of zero for every module of `model` that is not frozen: nothing adapts yet.
+
+        Args:
+            model: any network.
+            granularity: one rate per "tensor" (the paper), "layer", "block" or "kind".
+            only: "params" leaves out running statistics, "stats" leaves out learnable tensors.
+        """
+        _one_of("granularity", granularity, get_args(Granularity))
+        _one_of("only", only, (None, *get_args(Only)))
+        modules = tuple(
+            spec
+            for spec in describe(model)
+            if not spec.frozen and only in (None, "stats" if spec.statistic else "params")
+        )
+        if not modules:
+            raise RatesError(
+                f"{type(model).__name__} has nothing to adapt"
+                + (f" with only={only!r}" if only else "")
+                + ": every parameter is frozen and there are no running statistics"
+            )
+        groups = dict.fromkeys(map(_GROUP_OF[granularity], modules))
+        return cls(
+            values=torch.zeros(len(groups)),
+            modules=modules,
+            granularity=granularity,
+            only=only,
+            fingerprint=fingerprint(model),
+            weights_hash=weights_hash(model),
+        )
+
+    @property
+    def groups(self) -> dict[str, tuple[ModuleSpec, ...]]:
+        """The modules that share a rate, by the rate's name, in the order of `values`."""
+        grouped: dict[str, list[ModuleSpec]] = {}
+        for spec in self.modules:
+            grouped.setdefault(_GROUP_OF[self.granularity](spec), []).append(spec)
+        return {name: tuple(specs) for name, specs in grouped.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The rates' names: state-dict keys in state-dict order, or group names."""
+        return tuple(self.groups)
+
+    @property
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """The state-dict keys that each rate moves."""
+        return {name: tuple(spec.name for spec in specs) for name, specs in self.groups.items()}
+
+    @property
+    def sizes(self) -> Tensor:
+        """Number of scalars that each rate moves."""
+        return torch.tensor([sum(spec.size for spec in specs) for specs in self.groups.values()])
+
+    def by_module(self, values: Tensor | None = None) -> dict[str, Tensor]:
+        """Each module's rate as a scalar tensor, by state-dict key."""
+        rates = (self.values if values is None else values).unbind()
+        return {
+            spec.name: rate
+            for rate, specs in zip(rates, self.groups.values(), strict=True)
+            for spec in specs
+        }
+
+    def with_values(self, values: Tensor, **changes: Any) -> Self:
+        """The same description with other values; `changes` are further fields."""
+        return replace(self, values=values, **changes).checked()
+
+    def checked(self) -> Self:
+        """These rates, if `values` are finite numbers of the right count; else an error."""
+        names = self.names
+        if tuple(self.values.shape) != (len(names),):
+            raise RatesError(f"values have shape {tuple(self.values.shape)}, but there are {len(names)} rates")
+        bad = (~torch.isfinite(self.values)).nonzero()
+        if len(bad):
+            index = int(bad[0])
+            raise RatesError(
+                f"the rate of {names[index]!r} is {self.values[index].item()}: rates must be finite; "
+                "if they were just learned, lower lr"
+            )
+        return self
+
+    def check_fits(self, model: nn.Module) -> None:
+        """Raise a RatesError that names the first difference if `model` has another architecture."""
+        theirs = {spec.name: spec for spec in describe(model)}
+        for spec in self.modules:
+            other = theirs.get(spec.name)
+            if other is None or other.shape != spec.shape:
+                found = "no such module" if other is None else f"shape {other.shape}"
+                raise RatesError(
+                    f"these rates are for another architecture: module {spec.name!r} has shape {spec.shape} "
+                    f"in the rates, and the model has {found}. Learn rates for this model, or build "
+                    "the model that they were learned for"
+                )
+        if fingerprint(model) != self.fingerprint:
+            known = {spec.name for spec in self.modules}
+            extra = next((spec for spec in theirs.values() if spec.name not in known), None)
+            hint = f" (the model has {extra.name!r} of shape {extra.shape})" if extra else ""
+            raise RatesError(
+                "these rates are for another architecture: the modules with rates agree, but other "
+                f"tensors or the normalisation layers do not{hint}"
+            )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a safetensors file of a few kB; an existing file is replaced only when all is written.
+
+        >>> import tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "rates.safetensors")
+        >>> model = nn.Linear(3, 2)
+        >>> Rates.zeros(model).save(path)
+        >>> Rates.load(path, model=model).names
+        ('weight', 'bias')
+        """
+        rates_file.write(path, self.checked())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], model: nn.Module | None = None) -> Self:
+        """Read a rates file; with `model`, make sure that it fits.
+
+        Another architecture is an error; other weights of the same architecture only warn, since
+        rates outlive further training (the paper's Table 6).
+        """
+        rates = cls(**rates_file.read(path)).checked()
+        if model is not None:
+            rates.check_fits(model)
+            if rates.weights_hash and rates.weights_hash != weights_hash(model):
+                rates_file.log.warning(
+                    "%s was learned for other weights of this architecture: usually fine after further "
+                    "training, but compare with and without adaptation",
+                    path,
+                )
+        return rates
+
+    def table(self) -> str:
+        """Every rate, grouped by block and kind."""
+        return rates_text.listing(self)
+
+    def __str__(self) -> str:
+        return rates_text.summary(self)
+
+    def __repr__(self) -> str:
+        return f"<Rates: {len(self.values)} per {self.granularity}, {self.mode} mode>"
+
+
+def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None) -> Rates:
+    """The server's step: the mean of the clients' rates, the same bits in any order of the clients.
+
+    Args:
+        rates: one per client, all for the same network and granularity.
+        weights: one non-negative number per client; all the same if None (the paper).
+
+    >>> model = nn.Linear(3, 2)
+    >>> a, b = Rates.zeros(model), Rates.zeros(model)
+    >>> b.values += 1
+    >>> average_rates([a, b]).values
+    tensor([0.5000, 0.5000])
+    """
+    rates = list(rates)
+    if not rates:
+        raise RatesError("no rates to average: pass at least one")
+    first = rates[0]
+    for index, other in enumerate(rates):
+        other.checked()
+        if (other.modules, other.granularity) != (first.modules, first.granularity):
+            raise RatesError(f"rates {index} are for other modules or another granularity than rates 0")
+    factors = [1.0] * len(rates) if weights is None else [float(weight) for weight in weights]
+    if len(factors) != len(rates):
+        raise RatesError(f"{len(factors)} weights for {len(rates)} rates: pass one each")
+    total = math.fsum(factors)
+    if not (math.isfinite(total) and total > 0 and min(factors) >= 0):
+        raise RatesError(f"weights must be finite, not negative and not all zero, got {factors}")
+    # fsum rounds once, whatever the order; the products are exact to double precision.
+    columns = torch.stack([other.values.double() for other in rates], dim=1).tolist()
+    means = [
+        math.fsum(factor * value for factor, value in zip(factors, column, strict=True)) / total
+        for column in columns
+    ]
+    return first.with_values(torch.tensor(means, dtype=torch.float64).to(first.values.dtype))
+
+
+def _one_of(name: str, value: Any, known: Sequence[Any]) -> None:
+    if value not in known:
+        raise RatesError(f"{name}={value!r} is not one of {', '.join(map(repr, known))}")

@@ -1,0 +1,103 @@
+"""The rates file: a safetensors file with one tensor and a JSON card that says what it is.
+
+Layout: tensor `rates` (float32, one number per rate); metadata key `ttpfl` with the card. The card
+holds a checksum over itself and the tensor, since safetensors has none.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from ttpfl._version import __version__
+from ttpfl.errors import RatesFileError
+from ttpfl.network import ModuleSpec, hash_tensor
+
+if TYPE_CHECKING:
+    from ttpfl.rates import Rates
+
+log = logging.getLogger("ttpfl")
+
+FORMAT = "ttpfl.rates"
+VERSION = 1
+LARGEST = 64 * 2**20  # bytes; a real file has a few thousand
+
+_MODULE_FIELDS = ("name", "shape", "kind", "block", "statistic", "nonnegative")
+
+
+def write(path: str | PathLike[str], rates: "Rates") -> None:
+    """Write `rates` to `path` in one step."""
+    values = rates.values.detach().to("cpu", torch.float32).contiguous()
+    card = asdict(rates) | {
+        "format": FORMAT,
+        "version": VERSION,
+        "library": __version__,
+        "names": list(rates.names),
+        "modules": [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in rates.modules],
+    }
+    del card["values"]
+    card["checksum"] = _checksum(card, values)
+    data = save({"rates": values}, metadata={"ttpfl": json.dumps(card)})
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def read(path: str | PathLike[str]) -> dict[str, Any]:
+    """The fields of the `Rates` in the file at `path`; a RatesFileError if it is not a sound one."""
+    if os.path.getsize(path) > LARGEST:
+        raise RatesFileError(f"{path} is too large for a rates file ({os.path.getsize(path)} bytes)")
+    try:
+        with safe_open(path, framework="pt") as file:
+            card = json.loads((file.metadata() or {})["ttpfl"])
+            values = file.get_tensor("rates")
+        return _fields(card, values)
+    except RatesFileError as error:
+        raise RatesFileError(f"{path} {error}") from None
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise RatesFileError(
+            f"{path} is not a sound rates file ({type(error).__name__}: {error}): "
+            "get it again from where it was learned"
+        ) from error
+
+
+def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
+    if card["format"] != FORMAT:
+        raise RatesFileError(f"is no rates file but {card['format']!r}")
+    if card["version"] != VERSION:
+        raise RatesFileError(
+            f"has format version {card['version']!r}; this library reads {VERSION}: upgrade ttpfl"
+        )
+    if card.pop("checksum") != _checksum(card, values):
+        raise RatesFileError("is damaged (its checksum does not match): get it again")
+    modules = tuple(
+        ModuleSpec(**dict(zip(_MODULE_FIELDS, row, strict=True)) | {"shape": tuple(row[1])})
+        for row in card["modules"]
+    )
+    kept = ("granularity", "only", "mode", "fingerprint", "weights_hash", "learned")
+    return {"values": values, "modules": modules} | {name: card[name] for name in kept}
+
+
+def _checksum(card: dict[str, Any], values: Tensor) -> str:
+    digest = hashlib.sha256(json.dumps(card, sort_keys=True).encode())
+    hash_tensor(digest, values)
+    return digest.hexdigest()

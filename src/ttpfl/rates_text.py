@@ -1,0 +1,65 @@
+"""Rates for people: a summary by block and kind, and the full listing."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ttpfl.rates import Rates
+
+BAR = 12  # characters on each side of zero
+
+
+def summary(rates: "Rates") -> str:
+    """The mean rate of each kind of module (columns) in each block (rows)."""
+    by_module = {name: float(rate) for name, rate in rates.by_module().items()}
+    kinds = list(dict.fromkeys(spec.kind for spec in rates.modules))
+    blocks = list(dict.fromkeys(spec.block for spec in rates.modules))
+    rows = [["block", *kinds]]
+    for block in blocks:
+        cells = [
+            _mean(by_module[s.name] for s in rates.modules if (s.block, s.kind) == (block, kind))
+            for kind in kinds
+        ]
+        rows.append([block, *cells])
+    heading = f"{len(rates.values)} rates, one per {rates.granularity}, refined in {rates.mode} mode"
+    return "\n".join([heading, *_aligned(rows)])
+
+
+def listing(rates: "Rates") -> str:
+    """Every rate with a bar, under its block, sorted by kind."""
+    largest = max((abs(float(value)) for value in rates.values), default=0.0)
+    lines = []
+    entries = [
+        (_shared(spec.block for spec in specs), _shared(spec.kind for spec in specs), name, float(value))
+        for (name, specs), value in zip(rates.groups.items(), rates.values, strict=True)
+    ]
+    for block in dict.fromkeys(entry[0] for entry in entries):
+        kinds = list(dict.fromkeys(kind for own, kind, *_ in entries if own == block))
+        inside = sorted((e for e in entries if e[0] == block), key=lambda e: kinds.index(e[1]))
+        lines.append(f"[{block}]")
+        rows = [["  " + name, kind, f"{value:+.4g}", _bar(value, largest)] for _, kind, name, value in inside]
+        lines += _aligned(rows)
+    return "\n".join(lines)
+
+
+def _shared(values: Iterable[str]) -> str:
+    different = set(values)
+    return different.pop() if len(different) == 1 else "*"
+
+
+def _mean(values: Iterable[float]) -> str:
+    values = list(values)
+    return f"{sum(values) / len(values):+.3g}" if values else ""
+
+
+def _bar(value: float, largest: float) -> str:
+    length = round(abs(value) / largest * BAR) if largest else 0
+    left, right = ("", "#" * length) if value >= 0 else ("#" * length, "")
+    return f"{left:>{BAR}}|{right}"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

@@ -1,0 +1,141 @@
+"""Running statistics of normalisation layers: what a batch says about them, and their gradient.
+
+A layer's *rule* gives the batch statistic for each of its running buffers. Rules are found by layer
+type, so a normalisation layer of your own takes one function:
+
+>>> import torch
+>>> from torch import nn
+>>> class RmsNorm(nn.Module):
+...     def __init__(self, features):
+...         super().__init__()
+...         self.register_buffer("running_square", torch.ones(features))
+...     def forward(self, x):
+...         return x * torch.rsqrt(self.running_square + 1e-5)
+>>> @statistics_rule(RmsNorm, buffers=("running_square",), nonnegative=("running_square",))
+... def rms_statistics(layer, x):
+...     return (x.square().mean(0),)
+>>> import ttpfl
+>>> ttpfl.Rates.zeros(nn.Sequential(nn.Linear(4, 4), RmsNorm(4), nn.Linear(4, 2))).names[2]
+'1.running_square'
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+Rule = Callable[[nn.Module, Tensor], tuple[Tensor, ...] | None]
+
+
+class StatisticsRule(NamedTuple):
+    """How one layer type's running buffers follow the layer's input."""
+
+    buffers: tuple[str, ...]
+    nonnegative: tuple[str, ...]
+    compute: Rule
+
+
+_RULES: dict[type[nn.Module], StatisticsRule] = {}
+
+
+def statistics_rule(
+    *layers: type[nn.Module],
+    buffers: tuple[str, ...] = ("running_mean", "running_var"),
+    nonnegative: tuple[str, ...] = ("running_var",),
+) -> Callable[[Rule], Rule]:
+    """Register the decorated function as the rule for these layer types and their subclasses.
+
+    The function gets the layer and its input and returns one batch statistic per buffer, in order, or
+    None where the batch is too small to have any (the buffers then stay as they are). Buffers named in
+    `nonnegative` are kept from falling below zero when they adapt. The layer's evaluation-mode
+    forward pass must be differentiable in its buffers; for torch's own layers that is taken care of.
+    """
+
+    def register(compute: Rule) -> Rule:
+        for layer in layers:
+            _RULES[layer] = StatisticsRule(buffers, nonnegative, compute)
+        return compute
+
+    return register
+
+
+def rule_for(layer: nn.Module) -> StatisticsRule | None:
+    """The rule of the nearest registered class among the layer's bases."""
+    return next((_RULES[base] for base in type(layer).__mro__ if base in _RULES), None)
+
+
+@statistics_rule(_BatchNorm)
+def batch_moments(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Mean and unbiased variance over batch and space, per channel."""
+    return _moments(x, (0, *range(2, x.ndim)))
+
+
+@statistics_rule(_InstanceNorm)
+def instance_moments(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The mean over the batch of each image's own mean and unbiased variance, per channel."""
+    moments = _moments(x, tuple(range(2, x.ndim)))
+    return moments and (moments[0].mean(0), moments[1].mean(0))
+
+
+def _moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
+    # Two passes: as exact as torch.var_mean, and several times faster on a CPU.
+    count = 1
+    for dim in dims:
+        count *= x.shape[dim]
+    if count < 2:
+        return None
+    x = x if x.dtype == torch.float64 else x.float()
+    mean = x.mean(dims, keepdim=True)
+    variance = (x - mean).square_().sum(dims) / (count - 1)
+    return mean.squeeze(dims), variance
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """`F.batch_norm`, bit for bit, but differentiable in the running statistics.
+
+    With y = weight * (x - mean) / sqrt(var + eps) + bias, the derivative in `mean` is that in `bias`
+    times -weight / sqrt(var + eps), and the derivative in `var` is that in `weight` times
+    -weight / (2 (var + eps)). So zeros that carry the gradient are added to `bias` and `weight`.
+    """
+    if running_mean is None or running_var is None or training:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if running_mean.requires_grad or running_var.requires_grad:
+        mean, var = running_mean.detach(), running_var.detach()
+        scale = torch.ones_like(var) if weight is None else weight
+        shift = torch.zeros_like(mean) if bias is None else bias
+        slope = scale.detach()
+        bias = shift - slope * torch.rsqrt(var + eps) * (running_mean - mean)
+        weight = scale - slope / (2 * (var + eps)) * (running_var - var)
+        running_mean, running_var = mean, var
+    return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """`F.instance_norm`, which with stored statistics is nothing but batch normalisation."""
+    if use_input_stats:
+        return F.instance_norm(
+            input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+        )
+    return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
