@@ -8,6 +8,7 @@ are compared take turns, so that a noisy machine disturbs all of them alike.
 """
 
 import argparse
+import copy
 import gc
 import resource
 import statistics
@@ -54,7 +55,13 @@ def random_rates(model: nn.Module, scale: float = 0.02) -> ttpfl.Rates:
 
 
 def check_same(model: nn.Module, rates: ttpfl.Rates, batches: list[tuple[Tensor, Tensor]]) -> None:
-    """The transcription and the library agree, or the comparison is worth nothing."""
+    """The transcription and the library agree, or the comparison is worth nothing.
+
+    In float64: in float32 both stray from the exact result, a deep network by up to 1e-3.
+    """
+    model = copy.deepcopy(model).double()
+    batches = [(x.double(), y) for x, y in batches]
+    rates = rates.with_values(rates.values.double())
     start = dict(zip(rates.names, rates.values.tolist(), strict=True))
     direct = transcription.refine(transcription.with_statistics(model), start, batches, 0.1)
     ours = ttpfl.refine_rates(model, rates, batches, lr=0.1).values - rates.values
@@ -63,8 +70,8 @@ def check_same(model: nn.Module, rates: ttpfl.Rates, batches: list[tuple[Tensor,
     x = batches[0][0]
     logits = transcription.predict(transcription.with_statistics(model), start, x)
     shift = ((ttpfl.Personalizer(model, rates)(x) - logits).abs().max() / logits.abs().max()).item()
-    print(f"  agreement with the transcription: rates {error:.1e}, logits {shift:.1e}")
-    assert error < 1e-3 and shift < 1e-4
+    print(f"  difference to the transcription in float64: rates {error:.1e}, logits {shift:.1e}")
+    assert error < 1e-6 and shift < 1e-6
 
 
 def measure(name: str, model: nn.Module, repetitions: int) -> None:
@@ -105,8 +112,10 @@ def measure(name: str, model: nn.Module, repetitions: int) -> None:
         },
         repetitions,
     )
-    goals = {"refine": {"shallow CNN": 1.5, "ResNet-18": 2.0}, "cached": {"shallow CNN": 4.0, "ResNet-18": 3.0}}
-    print(f"  plain {times['direct'] / len(batches) * 1e3:.1f} ms per batch for the transcription")
+    goals = {
+        "refine": {"shallow CNN": 1.5, "ResNet-18": 2.0},
+        "cached": {"shallow CNN": 4.0, "ResNet-18": 3.0},
+    }
     for job, goal in goals.items():
         ratio = times["direct"] / times[job]
         print(f"  refine_rates {job:6} {ratio:5.2f}x faster than the transcription (at least {goal[name]})")
@@ -127,7 +136,9 @@ def peak_memory(mode: str) -> None:
     for _ in range(5):
         personal(x)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"  {mode:6} {(after - before) / size:.2f}x the model's size (ResNet-50, 2 small images; at most 3)")
+    print(
+        f"  {mode:6} {(after - before) / size:.2f}x the model's size (ResNet-50, 2 small images; at most 3)"
+    )
 
 
 def resident_bytes() -> int:
@@ -146,7 +157,9 @@ def soak(batches: int) -> None:
         if index == batches // 20:
             early = resident_bytes()
     late = resident_bytes()
-    print(f"soak: {batches} batches, {early / 2**20:.0f} -> {late / 2**20:.0f} MiB, drift {late / early - 1:+.2%}")
+    print(
+        f"soak: {batches} batches, {early / 2**20:.0f} -> {late / 2**20:.0f} MiB, drift {late / early - 1:+.2%}"
+    )
     assert late / early < 1.01
 
 

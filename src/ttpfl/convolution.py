@@ -49,8 +49,7 @@ def conv2d(
         return F.conv2d(input, narrow(weight, None), bias, stride, padding, dilation, groups)
     stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
     axes = [
-        _live(input.shape[2 + a], weight.shape[2 + a], stride[a], padding[a], dilation[a])
-        for a in (0, 1)
+        _live(input.shape[2 + a], weight.shape[2 + a], stride[a], padding[a], dilation[a]) for a in (0, 1)
     ]
     (top, bottom, pad_y, height), (left, right, pad_x, width) = axes
     taps = Taps(top, bottom, left, right)

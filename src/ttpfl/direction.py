@@ -85,9 +85,9 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     for name, values in seen.items():
         if values:
             # A layer called several times: the mean over its calls, as its running average saw them.
-            change = torch.stack(values).mean(0) - at_least_float32(twin.tensor(name))
+            change = torch.stack(values).mean(0) - at_least_float32(twin.tensors[name])
             found[name].append(Change(change, None, twin.specs[name].shape))
-    direction = {name: _sum(changes, twin.tensor(name)) for name, changes in found.items()}
+    direction = {name: _sum(changes, twin.tensors[name]) for name, changes in found.items()}
     return Probe(logits.detach(), value.detach(), direction)
 
 
@@ -121,34 +121,31 @@ def absorb(mean: Direction, direction: Direction, weight: float) -> None:
 
 
 def move(twin: Twin, direction: Direction, rates: Mapping[str, Tensor]) -> Moved:
-    """w = w_G + rate * h for every module in `direction`; differentiable in the rates.
-
-    Variances stop at zero. The gradient passes that stop: it is taken at the clamped value.
-    """
+    """w = w_G + rate * h for every module in `direction`; variances stop at zero."""
     whole: dict[str, Tensor] = {}
     windows: dict[str, tuple[Taps, Tensor]] = {}
-    for name, change in direction.items():
-        taps = change.taps
-        start = twin.tensor(name) if taps is None else twin.window(name, taps).detach()
-        moved = torch.addcmul(at_least_float32(start), change.value, rates[name])
+    for name, (value, taps, _) in direction.items():
+        start = twin.tensors[name] if taps is None else twin.window(name, taps).detach()
+        moved = torch.addcmul(at_least_float32(start), value, rates[name])
         if twin.specs[name].nonnegative:
-            moved = moved + (moved.clamp(min=0) - moved).detach()
-        moved = moved.to(start.dtype)
+            moved.clamp_(min=0)
         if taps is None:
-            whole[name] = moved
+            whole[name] = moved.to(start.dtype)
         else:
-            windows[name] = (taps, moved)
+            windows[name] = (taps, moved.to(start.dtype))
     return Moved(whole, windows)
 
 
 def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable:
     """What a direction depends on: the weights, the batch's content, and the functions in between."""
     digest = hashlib.sha256()
-    for name, tensor in inputs.tensors():
+    for name, value in inputs.leaves():
         digest.update(name.encode())
-        hash_tensor(digest, tensor)
-    others = repr(inputs.map(lambda tensor: tensor.new_empty(0)))
-    return (twin.content, tuple(twin.specs), digest.digest(), others, objective, twin.readout)
+        if isinstance(value, Tensor):
+            hash_tensor(digest, value)
+        else:
+            digest.update(repr(value).encode())
+    return (twin.content, tuple(twin.specs), digest.digest(), objective, twin.readout)
 
 
 class DirectionCache:

@@ -18,12 +18,16 @@ class Inputs(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor in here, with a name for messages."""
+    def leaves(self) -> Iterator[tuple[str, Any]]:
+        """Everything in here that is not a tuple, list or dict, with a name for messages."""
         for index, value in enumerate(self.args):
-            yield from _tensors_in(value, f"input {index}" if len(self.args) > 1 else "input")
+            yield from _leaves_of(value, f"input {index}" if len(self.args) > 1 else "input")
         for key, value in self.kwargs.items():
-            yield from _tensors_in(value, f"input {key!r}")
+            yield from _leaves_of(value, f"input {key!r}")
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor in here."""
+        return ((name, value) for name, value in self.leaves() if isinstance(value, Tensor))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
         """The same structure with every tensor changed."""
@@ -34,15 +38,15 @@ class Inputs(NamedTuple):
         return ", ".join(f"{name}: {t.dtype} {tuple(t.shape)}" for name, t in self.tensors())
 
 
-def _tensors_in(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, Mapping):
+def _leaves_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _tensors_in(item, f"{name}[{key!r}]")
+            yield from _leaves_of(item, f"{name}[{key!r}]")
     elif isinstance(value, (tuple, list)):
         for index, item in enumerate(value):
-            yield from _tensors_in(item, f"{name}[{index}]")
+            yield from _leaves_of(item, f"{name}[{index}]")
+    else:
+        yield name, value
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
@@ -64,7 +68,7 @@ def checked(inputs: Inputs) -> Inputs:
     for name, tensor in inputs.tensors():
         if tensor.ndim and batch_size is None:
             batch_size = tensor.shape[0]
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        if not all_finite(tensor):
             raise BatchError(
                 f"{name} {_first_bad(tensor)}: clean or leave out that sample; nothing was learned from this batch"
             )
@@ -72,7 +76,16 @@ def checked(inputs: Inputs) -> Inputs:
         raise BatchError("the batch holds no tensor: pass the model's inputs as torch tensors")
     if batch_size == 0:
         raise BatchError(f"the batch is empty ({inputs}): pass at least one sample")
+    # A tensor of inference mode could not be saved for the backward pass.
     return inputs.map(lambda tensor: tensor.clone() if tensor.is_inference() else tensor.detach())
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Whether there is no NaN or Inf in `tensor`."""
+    # A finite sum settles it in one quick pass; a sum may also overflow where no element does.
+    if not tensor.is_floating_point() or torch.isfinite(tensor.sum()):
+        return True
+    return bool(torch.isfinite(tensor).all())
 
 
 def _first_bad(tensor: Tensor) -> str:
@@ -133,7 +146,7 @@ def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
 
 
 def _slices(pair: tuple[Any, Tensor], samples: int, batch_size: int) -> Iterator[Any]:
-    lengths = {len(tensor) for _, tensor in _tensors_in(pair, "client")}
+    lengths = {len(tensor) for _, tensor in Inputs(pair, {}).tensors()}
     if lengths != {samples}:
         raise BatchError(f"a client's inputs and labels have different lengths: {sorted(lengths)}")
     for start in range(0, samples, batch_size):

@@ -26,7 +26,7 @@ from ttpfl.direction import (
     probe,
 )
 from ttpfl.errors import BatchError, RatesError, TtpflError
-from ttpfl.inputs import Client, Inputs, checked, client_batches, split_batch
+from ttpfl.inputs import Client, Inputs, all_finite, checked, client_batches, split_batch
 from ttpfl.network import weights_hash
 from ttpfl.rates import Mode, Rates, average_rates
 from ttpfl.twin import Readout, Twin, isolated
@@ -85,7 +85,7 @@ def refine_rates(
     True
     """
     rates.checked().check_fits(model)
-    twin = Twin(model, [spec.name for spec in rates.modules], snapshot=False, readout=logits)
+    twin = Twin(model, rates.modules, snapshot=False, readout=logits)
     return refine(twin, rates, batches, lr, mode, cache, objective, loss)
 
 
@@ -104,11 +104,11 @@ def refine(
         raise RatesError(f"mode={mode!r} is not one of {', '.join(map(repr, get_args(Mode)))}")
     if not lr > 0:
         raise RatesError(f"lr is {lr}: it must be positive")
-    device = twin.device
-    values = rates.values.detach().to(device, torch.promote_types(rates.values.dtype, torch.float32))
-    scale = lr / rates.sizes.to(device).sqrt()
+    values = rates.values.detach().to(twin.device)
+    group_of = {n: i for i, members in enumerate(rates.members.values()) for n in members}
+    scale = lr / rates.sizes.to(values).sqrt()
     mean: Direction = {}
-    with isolated(device):
+    with isolated(twin.device):
         for index, batch in enumerate(batches):
             try:
                 inputs, labels = split_batch(batch)
@@ -116,17 +116,17 @@ def refine(
                 direction = _direction(twin, inputs, objective, cache)
                 if mode == "online":
                     direction = _running_mean(mean, direction, index + 1)
-                slope = _slope(twin, rates, values, direction, inputs, labels.detach(), loss)
-                values = rates.with_values(values - scale * slope).values
+                slope = _slope(twin, group_of, values, direction, inputs, labels.detach(), loss)
+                values = values - scale * slope
+                if not all_finite(values):
+                    rates.with_values(values)  # says which one
             except TtpflError as error:
                 error.add_note(f"in batch {index} of this client's turn")
                 raise
-    return rates.with_values(values.to(rates.values), mode=mode)
+    return rates.with_values(values.to(rates.values.device), mode=mode)
 
 
-def _direction(
-    twin: Twin, inputs: Inputs, objective: Objective, cache: DirectionCache | None
-) -> Direction:
+def _direction(twin: Twin, inputs: Inputs, objective: Objective, cache: DirectionCache | None) -> Direction:
     def compute() -> Direction:
         return probe(twin, inputs, objective).direction
 
@@ -143,7 +143,7 @@ def _running_mean(mean: Direction, direction: Direction, count: int) -> Directio
 
 def _slope(
     twin: Twin,
-    rates: Rates,
+    group_of: Mapping[str, int],
     values: Tensor,
     direction: Direction,
     inputs: Inputs,
@@ -152,13 +152,21 @@ def _slope(
 ) -> Tensor:
     """Derivative of the supervised loss after adaptation, with respect to each rate.
 
-    It is <h, gradient in w> summed over the rate's modules: no second derivative, since h does
-    not depend on the rates.
+    It is <h, gradient in w>, summed over the modules that share the rate: no second derivative,
+    since h does not depend on the rates.
     """
-    alpha = values.clone().requires_grad_()
-    adapted = twin(inputs, move(twin, direction, rates.by_module(alpha)))
-    (slope,) = torch.autograd.grad(loss(adapted, labels), alpha)
-    return slope
+    rates = values.unbind()
+    moved = move(twin, direction, {name: rates[group_of[name]] for name in direction})
+    leaves = moved.leaves()
+    result = loss(twin(inputs, moved), labels)
+    gradients = torch.autograd.grad(result, list(leaves.values()), allow_unused=True)
+    parts = {
+        name: (direction[name].value * gradient).sum()
+        for name, gradient in zip(leaves, gradients, strict=True)
+        if gradient is not None
+    }
+    groups = torch.tensor([group_of[name] for name in parts], device=values.device)
+    return torch.zeros_like(values).index_add_(0, groups, torch.stack(list(parts.values())).to(values))
 
 
 def learn_rates(
@@ -210,7 +218,7 @@ def learn_rates(
     rates = Rates.zeros(model) if rates is None else rates
     rates.checked().check_fits(model)
     cache = DirectionCache(OWN_CACHE_BYTES) if cache is None else cache
-    twin = Twin(model, [spec.name for spec in rates.modules], snapshot=False, readout=logits)
+    twin = Twin(model, rates.modules, snapshot=False, readout=logits)
     for number in range(rounds):
         turns = []
         for name in draw_cohort(list(named), cohort, seed, number):

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -130,12 +130,12 @@ def _can_open(model: nn.Module, path: str, names: list[str]) -> bool:
     return bool(inside) and any(True for _ in model.get_submodule(path).children())
 
 
-def fingerprint(model: nn.Module) -> str:
+def fingerprint(model: nn.Module, specs: Iterable[ModuleSpec]) -> str:
     """A hash of the architecture: names and shapes of all movable tensors, and the normalisation layers.
 
-    It does not depend on the weights, nor on what is frozen.
+    It does not depend on the weights, nor on what is frozen. `specs` is `describe(model)`.
     """
-    tensors = [[spec.name, list(spec.shape)] for spec in describe(model)]
+    tensors = [[spec.name, list(spec.shape)] for spec in specs]
     norms = [
         [path, type(layer).__name__, getattr(layer, "eps", None)]
         for path, layer in model.named_modules()
@@ -147,15 +147,14 @@ def fingerprint(model: nn.Module) -> str:
 def weights_hash(model: nn.Module) -> str:
     """A hash of every parameter and buffer: two models with the same hash have the same weights."""
     digest = hashlib.sha256()
-    for tensors in (model.named_parameters(), model.named_buffers()):
-        for name, tensor in tensors:
-            digest.update(name.encode())
-            hash_tensor(digest, tensor)
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        digest.update(name.encode())
+        hash_tensor(digest, tensor)
     return digest.hexdigest()
 
 
 def hash_tensor(digest: "hashlib._Hash", tensor: Tensor) -> None:
     """Feed dtype, shape and content of `tensor` to `digest`."""
-    tensor = tensor.detach().cpu().contiguous()
+    tensor = tensor.detach().cpu()
     digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-    digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
+    digest.update(tensor.reshape(-1).view(torch.uint8).numpy())

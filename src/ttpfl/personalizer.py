@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ttpfl.direction import Change, Direction, Objective, absorb, at_least_float32, entropy, move, probe
 from ttpfl.errors import BatchError, RatesError
 from ttpfl.health import Figures, Health, changed_share
-from ttpfl.inputs import Inputs, checked
+from ttpfl.inputs import Inputs, all_finite, checked
 from ttpfl.rates import Mode, Rates
 from ttpfl.twin import Moved, Readout, Twin, embed, isolated
 
@@ -57,15 +57,17 @@ class Personalizer(nn.Module):
         if mode not in get_args(Mode):
             raise RatesError(f"mode={mode!r} is not one of {', '.join(map(repr, get_args(Mode)))}")
         if decay is not None and not (mode == "online" and 0 < decay < 1):
-            raise RatesError(f"decay={decay} with mode={mode!r}: it takes mode='online' and a number in (0, 1)")
+            raise RatesError(
+                f"decay={decay} with mode={mode!r}: it takes mode='online' and a number in (0, 1)"
+            )
         rates.checked().check_fits(model)
         self.mode = mode
         self.decay = decay
         self._objective = objective
         # A module whose rate is zero stays where it is: no direction is needed for it.
-        self._rates = {n: rate.clone() for n, rate in rates.by_module().items() if rate != 0}
-        self._twin = Twin(model, self._rates, readout=logits)
-        self._rates = {n: rate.to(self._twin.device) for n, rate in self._rates.items()}
+        moving = {name: rate for name, rate in rates.by_module().items() if rate != 0}
+        self._twin = Twin(model, [s for s in rates.modules if s.name in moving], readout=logits)
+        self._rates = {name: rate.to(self._twin.device, copy=True) for name, rate in moving.items()}
         self.reset()
 
     def reset(self) -> None:
@@ -98,7 +100,7 @@ class Personalizer(nn.Module):
                 self._learn(direction)
                 del direction  # the adapted weights take its place in memory
                 adapted = self._adapted(inputs)
-                if not torch.isfinite(adapted).all():
+                if not all_finite(adapted):
                     return self._fall_back(plain, float(before))
                 after = float(self._objective(adapted))
                 share = changed_share(plain, adapted)
@@ -114,7 +116,7 @@ class Personalizer(nn.Module):
             inputs = checked(Inputs(args, kwargs))
             if self._mean:
                 adapted = self._adapted(inputs)
-                if torch.isfinite(adapted).all():
+                if all_finite(adapted):
                     return adapted
             return _check_plain(self._twin.plain(inputs))
 
@@ -124,7 +126,7 @@ class Personalizer(nn.Module):
         In batch mode it holds the adaptation to the last batch.
         """
         model = self._twin.model
-        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        own = {**self._twin.parameters, **dict(model.named_buffers())}
         with torch.inference_mode(False), torch.no_grad():
             moved = self._moved()
             adapted = {id(own[name]): tensor for name, tensor in moved.whole.items()}
@@ -194,7 +196,9 @@ class Personalizer(nn.Module):
             raise RatesError("this is not the state of a personalizer: 'count' or the means are missing")
         if found and found.keys() != self._rates.keys():
             name = min(found.keys() ^ self._rates.keys())
-            raise RatesError(f"the state is of a personalizer with other rates: module {name!r} is in one of them only")
+            raise RatesError(
+                f"the state is of a personalizer with other rates: module {name!r} is in one of them only"
+            )
         mean: Direction = {}
         for name, tensor in found.items():
             shape = self._twin.specs[name].shape
@@ -209,11 +213,11 @@ class Personalizer(nn.Module):
 
 
 def _finite(direction: Direction) -> bool:
-    return all(bool(torch.isfinite(change.value.sum())) for change in direction.values())
+    return all(all_finite(change.value) for change in direction.values())
 
 
 def _check_plain(logits: Tensor) -> Tensor:
-    if not torch.isfinite(logits).all():
+    if not all_finite(logits):
         bad = (~torch.isfinite(logits)).flatten(1).any(1).nonzero()
         raise BatchError(
             f"the model itself gives logits that are not finite, first for sample {int(bad[0])}: "

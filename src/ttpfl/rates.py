@@ -51,9 +51,7 @@ class Rates:
     learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
 
     @classmethod
-    def zeros(
-        cls, model: nn.Module, granularity: Granularity = "tensor", only: Only | None = None
-    ) -> Self:
+    def zeros(cls, model: nn.Module, granularity: Granularity = "tensor", only: Only | None = None) -> Self:
         """Rates of zero for every module of `model` that is not frozen: nothing adapts yet.
 
         Args:
@@ -63,9 +61,10 @@ class Rates:
         """
         _one_of("granularity", granularity, get_args(Granularity))
         _one_of("only", only, (None, *get_args(Only)))
+        specs = describe(model)
         modules = tuple(
             spec
-            for spec in describe(model)
+            for spec in specs
             if not spec.frozen and only in (None, "stats" if spec.statistic else "params")
         )
         if not modules:
@@ -80,7 +79,7 @@ class Rates:
             modules=modules,
             granularity=granularity,
             only=only,
-            fingerprint=fingerprint(model),
+            fingerprint=fingerprint(model, specs),
             weights_hash=weights_hash(model),
         )
 
@@ -111,9 +110,7 @@ class Rates:
         """Each module's rate as a scalar tensor, by state-dict key."""
         rates = (self.values if values is None else values).unbind()
         return {
-            spec.name: rate
-            for rate, specs in zip(rates, self.groups.values(), strict=True)
-            for spec in specs
+            spec.name: rate for rate, specs in zip(rates, self.groups.values(), strict=True) for spec in specs
         }
 
     def with_values(self, values: Tensor, **changes: Any) -> Self:
@@ -124,7 +121,9 @@ class Rates:
         """These rates, if `values` are finite numbers of the right count; else an error."""
         names = self.names
         if tuple(self.values.shape) != (len(names),):
-            raise RatesError(f"values have shape {tuple(self.values.shape)}, but there are {len(names)} rates")
+            raise RatesError(
+                f"values have shape {tuple(self.values.shape)}, but there are {len(names)} rates"
+            )
         bad = (~torch.isfinite(self.values)).nonzero()
         if len(bad):
             index = int(bad[0])
@@ -146,7 +145,7 @@ class Rates:
                     f"in the rates, and the model has {found}. Learn rates for this model, or build "
                     "the model that they were learned for"
                 )
-        if fingerprint(model) != self.fingerprint:
+        if fingerprint(model, theirs.values()) != self.fingerprint:
             known = {spec.name for spec in self.modules}
             extra = next((spec for spec in theirs.values() if spec.name not in known), None)
             hint = f" (the model has {extra.name!r} of shape {extra.shape})" if extra else ""

@@ -135,7 +135,5 @@ def instance_norm(
 ) -> Tensor:
     """`F.instance_norm`, which with stored statistics is nothing but batch normalisation."""
     if use_input_stats:
-        return F.instance_norm(
-            input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
-        )
+        return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
     return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)

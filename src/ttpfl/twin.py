@@ -7,7 +7,8 @@ out convolution taps that see nothing but padding.
 
 import copy
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,14 +17,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from ttpfl import statistics
 from ttpfl.convolution import Narrow, Taps, conv2d
 from ttpfl.errors import BatchError, ModelError
 from ttpfl.inputs import Inputs
-from ttpfl.network import describe, weights_hash
+from ttpfl.network import ModuleSpec, weights_hash
 
 log = logging.getLogger("ttpfl")
 
@@ -36,6 +36,11 @@ class Moved:
 
     whole: Mapping[str, Tensor] = field(default_factory=dict)
     windows: Mapping[str, tuple[Taps, Tensor]] = field(default_factory=dict)
+
+    def leaves(self) -> dict[str, Tensor]:
+        """Every tensor in here, by name, ready to get a gradient."""
+        tensors = {**self.whole, **{name: window for name, (_, window) in self.windows.items()}}
+        return {name: tensor.requires_grad_() for name, tensor in tensors.items()}
 
 
 @contextmanager
@@ -59,7 +64,7 @@ class Twin:
 
     Args:
         model: the user's model.
-        movable: names of the tensors that will move; gradients are computed for these alone.
+        movable: the tensors that will move; gradients are computed for these alone.
         snapshot: copy the weights, so that later changes of the model do not reach the twin;
             without it they are shared, which saves memory and time for a short life.
         readout: from the model's output to logits; the output itself if None.
@@ -68,53 +73,69 @@ class Twin:
     def __init__(
         self,
         model: nn.Module,
-        movable: Collection[str],
+        movable: Iterable[ModuleSpec],
         *,
         snapshot: bool = True,
         readout: Readout | None = None,
     ) -> None:
         self.model = _private_copy(model, snapshot).eval()
-        self.specs = {spec.name: spec for spec in describe(self.model) if spec.name in movable}
+        self.specs = {spec.name: spec for spec in movable}
         self.readout = readout
         self._channels_last = True
-        self._windows: dict[tuple[str, Taps], Tensor] = {}
-        for name, parameter in self.parameters.items():
-            parameter.requires_grad_(name in movable)
+        self._index_tensors()
 
     @cached_property
     def content(self) -> str:
         """A hash of the weights and of how the model describes itself."""
         return weights_hash(self.model) + repr(self.model)
 
-    @property
-    def parameters(self) -> dict[str, nn.Parameter]:
-        """The twin's learnable tensors by state key."""
-        return dict(self.model.named_parameters())
+    def _index_tensors(self) -> None:
+        self.parameters = dict(self.model.named_parameters())
+        for name, parameter in self.parameters.items():
+            parameter.requires_grad_(name in self.specs)
+        everything = {**self.parameters, **dict(self.model.named_buffers())}
+        # The same tensors, apart from autograd.
+        self.tensors = {name: tensor.detach() for name, tensor in everything.items()}
+        self.device = next(iter(self.tensors.values()), torch.empty(0)).device
+        self._windows: dict[tuple[str, Taps], Tensor] = {}
 
-    @property
-    def device(self) -> torch.device:
-        """Where the twin computes."""
-        tensors = [*self.model.parameters(), *self.model.buffers()]
-        return tensors[0].device if tensors else torch.device("cpu")
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[dict[str, Tensor | None], str]]]:
+        """Where the model keeps each movable tensor; a shared one has several places."""
+        of_tensor: dict[int, list[tuple[dict[str, Tensor | None], str]]] = {}
+        for layer in self.model.modules():
+            for store in (layer._parameters, layer._buffers):
+                for key, tensor in store.items():
+                    of_tensor.setdefault(id(tensor), []).append((store, key))
+        everything = {**self.parameters, **dict(self.model.named_buffers())}
+        return {name: of_tensor[id(everything[name])] for name in self.specs}
 
-    def tensor(self, name: str) -> Tensor:
-        """One of the twin's tensors, apart from autograd."""
-        path, _, attribute = name.rpartition(".")
-        tensor: Tensor = getattr(self.model.get_submodule(path), attribute)
-        return tensor.detach()
+    @contextmanager
+    def _holding(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+        """While open, the model computes with these tensors instead of its own."""
+        own = [(store, key, store[key]) for name in tensors for store, key in self._places[name]]
+        try:
+            for name, tensor in tensors.items():
+                for store, key in self._places[name]:
+                    store[key] = tensor
+            yield
+        finally:
+            for store, key, tensor in own:
+                store[key] = tensor
 
     def window(self, name: str, taps: Taps) -> Tensor:
         """The named kernel's window as a leaf tensor of its own; made once."""
         if (name, taps) not in self._windows:
-            window = taps.of(self.tensor(name)).contiguous()
+            window = taps.of(self.tensors[name]).contiguous()
             self._windows[name, taps] = window.requires_grad_(name in self.specs)
         return self._windows[name, taps]
 
     def apply(self, change: Callable[[Tensor], Tensor]) -> None:
         """Change every tensor, as `nn.Module.to` does."""
         self.model._apply(change)
-        self._windows.clear()
-        self.__dict__.pop("content", None)
+        self._index_tensors()
+        for stale in ("content", "_places"):
+            self.__dict__.pop(stale, None)
 
     def plain(self, inputs: Inputs) -> Tensor:
         """The logits of the model as it is: the same operations, so the same bits."""
@@ -134,8 +155,8 @@ class Twin:
         narrow = self._narrow(moved, set() if used is None else used)
 
         def run(inputs: Inputs) -> Any:
-            with _Arithmetic(narrow):
-                return functional_call(self.model, dict(moved.whole), inputs.args, inputs.kwargs)
+            with self._holding(moved.whole), _Arithmetic(narrow):
+                return self.model(*inputs.args, **inputs.kwargs)
 
         if self._channels_last and (faster := inputs.map(_channels_last)) is not inputs:
             try:
@@ -259,6 +280,10 @@ def _private_copy(model: nn.Module, snapshot: bool) -> nn.Module:
             memo[id(parameter)] = nn.Parameter(own, requires_grad=False)
         for buffer in model.buffers():
             memo[id(buffer)] = buffer.clone()
+        for layer in model.modules():
+            # Most of a layer is empty dictionaries of hooks; deepcopy takes its time for each.
+            empty = (v for v in vars(layer).values() if type(v) is OrderedDict and not v)
+            memo.update((id(hooks), OrderedDict()) for hooks in empty)
         try:
             return copy.deepcopy(model, memo)
         except Exception as error:

@@ -62,7 +62,9 @@ def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module | None:
 class ResNet(nn.Module):
     """Stem, four stages, global average, linear classifier."""
 
-    def __init__(self, block: type[BasicBlock | Bottleneck], depths: tuple[int, ...], num_classes: int) -> None:
+    def __init__(
+        self, block: type[BasicBlock | Bottleneck], depths: tuple[int, ...], num_classes: int
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)

@@ -26,7 +26,9 @@ def load_backbone(model: nn.Module, path: str | PathLike[str] | None) -> nn.Modu
     classifier = [name for name in own if name.startswith(CLASSIFIER)]
     fits = all(name in weights and weights[name].shape == own[name].shape for name in classifier)
     if not fits:
-        log.info("%s has no classifier of this size: %s stays at its initialisation", path, ", ".join(classifier))
+        log.info(
+            "%s has no classifier of this size: %s stays at its initialisation", path, ", ".join(classifier)
+        )
         weights = {name: t for name, t in weights.items() if name not in classifier}
     for name, tensor in own.items():
         optional = name.endswith("num_batches_tracked") or (not fits and name in classifier)

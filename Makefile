@@ -1,0 +1,45 @@
+# Two commands on a fresh clone: `make demo` and `make test`.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export TOKENIZERS_PARALLELISM := false
+# One thread per test process: two of them run side by side.
+TEST_ENV := OMP_NUM_THREADS=1
+
+.PHONY: help demo test test-slow lint format bench clean
+
+help: ## What there is to do
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	# torch first and pinned: a range would take the newest build with all its GPU libraries.
+	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(READY) ## Learn rates on source clients and personalise new ones (about a minute)
+	$(BIN)/python examples/digits.py
+
+test: lint ## Linters, types, doctests and tests (minutes)
+	$(TEST_ENV) $(BIN)/python -m pytest
+
+test-slow: $(READY) ## Tests that take longer
+	$(TEST_ENV) $(BIN)/python -m pytest -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## Put the code into its usual form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Speed and memory of the core, as ratios
+	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/core.py --soak 20000
+
+clean: ## Remove the environment and everything generated
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,39 @@
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Fail if anything about the model, or the random state, is different afterwards."""
+
+    def picture() -> list[object]:
+        return [
+            [(m.training, len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()],
+            [(n, p.requires_grad, id(p), p.grad is None) for n, p in model.named_parameters()],
+            [(n, id(b)) for n, b in model.named_buffers()],
+        ]
+
+    state, before = copy.deepcopy(model.state_dict()), picture()
+    random_state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        assert picture() == before
+        after = model.state_dict()
+        assert after.keys() == state.keys()
+        assert all(torch.equal(after[name], state[name]) for name in state)
+        assert torch.equal(torch.get_rng_state(), random_state)

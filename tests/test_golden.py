@@ -1,0 +1,111 @@
+"""Parity with figures that the authors' implementation computed (float32, CPU)."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHARED
+from torch import Tensor
+
+import ttpfl
+from ttpfl.direction import entropy, probe
+from ttpfl.inputs import Inputs
+from ttpfl.twin import Twin, isolated
+
+FILE = SHARED / "golden" / "atp_shallow_cnn.npz"
+pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE.name} is not beside the repository")
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, np.ndarray]:
+    with np.load(FILE) as file:
+        return {name: file[name] for name in file.files}
+
+
+@pytest.fixture
+def model(golden: dict[str, np.ndarray]) -> torch.nn.Module:
+    model = ttpfl.models.shallow_cnn(10)
+    model.load_state_dict({k[2:]: torch.from_numpy(v) for k, v in golden.items() if k.startswith("w.")})
+    return model.eval()
+
+
+@pytest.fixture
+def order(golden: dict[str, np.ndarray], model: torch.nn.Module) -> list[int]:
+    """Where our modules stand in the authors' vectors."""
+    theirs = list(golden["modules"])
+    names = ttpfl.Rates.zeros(model).names
+    assert sorted(theirs) == sorted(names)
+    return [theirs.index(name) for name in names]
+
+
+def rates_of(model: torch.nn.Module, values: np.ndarray) -> ttpfl.Rates:
+    rates = ttpfl.Rates.zeros(model)
+    rates.values = torch.from_numpy(values.copy())
+    return rates
+
+
+def client(golden: dict[str, np.ndarray], index: int) -> list[tuple[Tensor, Tensor]]:
+    x, y = torch.from_numpy(golden[f"x{index}"]), torch.from_numpy(golden[f"y{index}"])
+    return [(x[i : i + 20], y[i : i + 20]) for i in range(0, len(y), 20)]
+
+
+def close(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> bool:
+    return bool(np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max())
+
+
+def same_change(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    each = np.abs(ours - theirs) <= 0.01 * np.abs(theirs) + 3e-9
+    return close(ours, theirs, 1e-4) and bool(each.all())
+
+
+def test_directions(golden: dict, model: torch.nn.Module, order: list[int]) -> None:
+    rates = ttpfl.Rates.zeros(model)
+    x = client(golden, 0)[0][0]
+    with isolated(torch.device("cpu")):
+        direction = probe(Twin(model, rates.modules), Inputs((x,), {}), entropy).direction
+    h = [direction[name].whole().double() for name in rates.names]
+    assert close(np.array([v.norm().item() for v in h]), golden["h_norm"][order], 1e-5)
+    assert close(np.array([v.sum().item() for v in h]), golden["h_sum"][order], 1e-5)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_one_clients_turn(
+    golden: dict, model: torch.nn.Module, order: list[int], index: int, cached: bool
+) -> None:
+    start = golden["alpha0"][order]
+    cache = ttpfl.DirectionCache(2**28) if cached else None
+    for _ in range(2):  # the second time from the cache
+        rates = ttpfl.refine_rates(
+            model, rates_of(model, start), client(golden, index), lr=float(golden["lr"]), cache=cache
+        )
+        assert same_change(rates.values.numpy() - start, golden["alpha_local"][index][order] - start)
+
+
+def test_a_round(golden: dict, model: torch.nn.Module, order: list[int]) -> None:
+    start = golden["alpha0"][order]
+    clients = [(torch.from_numpy(golden[f"x{i}"]), torch.from_numpy(golden[f"y{i}"])) for i in range(3)]
+    rates = ttpfl.learn_rates(
+        model,
+        clients,
+        rounds=1,
+        cohort=3,
+        lr=float(golden["lr"]),
+        batch_size=20,
+        rates=rates_of(model, start),
+    )
+    assert same_change(rates.values.numpy() - start, golden["alpha_global"][order] - start)
+    assert same_change(rates.values.numpy() - start, golden["alpha_round"][order] - start)
+
+
+@pytest.mark.parametrize("mode", ["batch", "online"])
+@pytest.mark.parametrize("index", [0, 1])
+def test_predictions(golden: dict, model: torch.nn.Module, order: list[int], mode: str, index: int) -> None:
+    personal = ttpfl.Personalizer(model, rates_of(model, golden["alpha_test"][order]), mode)
+    logits = torch.cat([personal(x) for x, _ in client(golden, index)])
+    assert close(logits.numpy(), golden[f"atp_{mode}{index}"], 1e-5)
+
+
+def test_plain_predictions(golden: dict, model: torch.nn.Module) -> None:
+    personal = ttpfl.Personalizer(model, ttpfl.Rates.zeros(model))
+    logits = torch.cat([personal(x) for x, _ in client(golden, 0)])
+    assert close(logits.numpy(), golden["plain0"], 1e-5)
