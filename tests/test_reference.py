@@ -78,7 +78,8 @@ def test_slope_is_the_derivative_of_the_loss(name: str) -> None:
         module = rates.names[index]
         difference = reference.slope_by_differences(x, y, h, start, module)
         expected = -difference / reference.start[module].numel() ** 0.5
-        assert abs(moved[index] - expected) < 1e-6 * largest
+        # The difference of two losses over 2e-8 is itself rounded to about 1e-8.
+        assert abs(moved[index] - expected) < 1e-6 * largest + 1e-8
 
 
 @pytest.mark.parametrize("mode", ["batch", "online"])

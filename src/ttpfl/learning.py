@@ -224,7 +224,7 @@ def learn_rates(
         for name in draw_cohort(list(named), cohort, seed, number):
             turn = rates
             with isolated(twin.device):  # a DataLoader draws random numbers too
-                torch.manual_seed(seed)  # and if it shuffles, then always in the same way
+                torch.default_generator.manual_seed(seed)  # and if it shuffles, always the same way
                 for _ in range(local_epochs):
                     batches = _at_least_one(client_batches(named[name], batch_size))
                     try:

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import tempfile
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,20 +31,16 @@ FORMAT = "ttpfl.rates"
 VERSION = 1
 LARGEST = 64 * 2**20  # bytes; a real file has a few thousand
 
+_RATES_FIELDS = ("granularity", "only", "mode", "fingerprint", "weights_hash", "learned")
 _MODULE_FIELDS = ("name", "shape", "kind", "block", "statistic", "nonnegative")
 
 
 def write(path: str | PathLike[str], rates: "Rates") -> None:
     """Write `rates` to `path` in one step."""
     values = rates.values.detach().to("cpu", torch.float32).contiguous()
-    card = asdict(rates) | {
-        "format": FORMAT,
-        "version": VERSION,
-        "library": __version__,
-        "names": list(rates.names),
-        "modules": [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in rates.modules],
-    }
-    del card["values"]
+    card: dict[str, Any] = {name: getattr(rates, name) for name in _RATES_FIELDS}
+    card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(rates.names)}
+    card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in rates.modules]
     card["checksum"] = _checksum(card, values)
     data = save({"rates": values}, metadata={"ttpfl": json.dumps(card)})
     path = Path(path)
@@ -93,8 +88,7 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
         ModuleSpec(**dict(zip(_MODULE_FIELDS, row, strict=True)) | {"shape": tuple(row[1])})
         for row in card["modules"]
     )
-    kept = ("granularity", "only", "mode", "fingerprint", "weights_hash", "learned")
-    return {"values": values, "modules": modules} | {name: card[name] for name in kept}
+    return {"values": values, "modules": modules} | {name: card[name] for name in _RATES_FIELDS}
 
 
 def _checksum(card: dict[str, Any], values: Tensor) -> str:

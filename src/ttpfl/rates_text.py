@@ -28,18 +28,17 @@ def summary(rates: "Rates") -> str:
 def listing(rates: "Rates") -> str:
     """Every rate with a bar, under its block, sorted by kind."""
     largest = max((abs(float(value)) for value in rates.values), default=0.0)
-    lines = []
     entries = [
         (_shared(spec.block for spec in specs), _shared(spec.kind for spec in specs), name, float(value))
         for (name, specs), value in zip(rates.groups.items(), rates.values, strict=True)
     ]
-    for block in dict.fromkeys(entry[0] for entry in entries):
-        kinds = list(dict.fromkeys(kind for own, kind, *_ in entries if own == block))
-        inside = sorted((e for e in entries if e[0] == block), key=lambda e: kinds.index(e[1]))
-        lines.append(f"[{block}]")
-        rows = [["  " + name, kind, f"{value:+.4g}", _bar(value, largest)] for _, kind, name, value in inside]
-        lines += _aligned(rows)
-    return "\n".join(lines)
+    kinds = list(dict.fromkeys(kind for _, kind, *_ in entries))
+    blocks = list(dict.fromkeys(block for block, *_ in entries))
+    entries.sort(key=lambda entry: (blocks.index(entry[0]), kinds.index(entry[1])))
+    rows = [
+        [block, name, kind, f"{value:+.4g}", _bar(value, largest)] for block, kind, name, value in entries
+    ]
+    return "\n".join(_aligned([["block", "name", "kind", "rate", ""], *rows]))
 
 
 def _shared(values: Iterable[str]) -> str:
