@@ -106,9 +106,7 @@ class Reference:
             rates = {n: rates[n] - lr * slope[n] / self.start[n].numel() ** 0.5 for n in rates}
         return rates
 
-    def predict(
-        self, batches: list[Tensor], rates: dict[str, float], online: bool = False
-    ) -> list[Tensor]:
+    def predict(self, batches: list[Tensor], rates: dict[str, float], online: bool = False) -> list[Tensor]:
         seen: list[State] = []
         answers = []
         for x in batches:

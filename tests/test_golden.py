@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
 from torch import Tensor
 
 import ttpfl
+from conftest import SHARED
 from ttpfl.direction import entropy, probe
 from ttpfl.inputs import Inputs
 from ttpfl.twin import Twin, isolated

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from networks import make
 from torch import Tensor, nn
 
 import ttpfl
+from networks import make
 from ttpfl.network import describe, fingerprint, weights_hash
 
 

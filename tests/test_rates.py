@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import make, some_rates
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 import ttpfl
+from networks import make, some_rates
 from ttpfl import Rates
 
 numbers = st.floats(-1e6, 1e6, width=32, allow_nan=False)

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from networks import NETWORKS, batches, make, some_rates
-from reference import Reference
 from torch import nn
 
 import ttpfl
+from networks import NETWORKS, batches, make, some_rates
+from reference import Reference
 from ttpfl.direction import entropy, probe
 from ttpfl.inputs import Inputs
 from ttpfl.rates import Rates

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import untouched
 from torch import Tensor, nn
 
 import ttpfl
+from conftest import untouched
 from ttpfl import statistics
 from ttpfl.direction import Direction, entropy, probe
 from ttpfl.inputs import Inputs
@@ -159,7 +159,9 @@ def test_unusual_normalisation(kind: str) -> None:
     model = unusual(kind)
     x, y = torch.randn(7, 3, 6, 6, dtype=torch.float64) + 0.5, torch.randint(3, (7,))
     rates = ttpfl.Rates.zeros(model)
-    assert any("running" in name for name in rates.names) == (kind not in ("no statistics", "plain instance norm"))
+    assert any("running" in name for name in rates.names) == (
+        kind not in ("no statistics", "plain instance norm")
+    )
     rates.values = rates.values.double() + 0.05
     with untouched(model):
         moved = ttpfl.refine_rates(model, rates, [(x, y)], lr=1.0).values - rates.values

@@ -2,7 +2,7 @@
 
 Networks made for large images end in maps of 1x1 or 2x2 pixels on small ones. A 3x3 kernel with
 padding then has taps that never see data: their weights do not influence the output and their
-gradient is zero. `conv2d` leaves them out, and turns what is left on tiny maps into one matrix
+gradient is zero. `conv2d` leaves them out, and can turn what is left on tiny maps into one matrix
 product. The result equals `F.conv2d` up to the order of the sums.
 """
 
@@ -15,6 +15,8 @@ from torch import Tensor
 
 # Up to this many output pixels a matrix product is faster than a convolution (measured on x86 CPUs).
 MATRIX_PIXELS = 4
+# Maps with longer sides are not looked at: every tap sees data there, or nearly so.
+TRIM_SIZE = 8
 
 
 class Taps(NamedTuple):
@@ -36,6 +38,7 @@ Narrow = Callable[[Tensor, Taps | None], Tensor]
 
 def conv2d(
     narrow: Narrow,
+    as_matrix: bool,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -44,7 +47,10 @@ def conv2d(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`F.conv2d` that asks `narrow` for just the part of the weight that sees data."""
+    """`F.conv2d` that asks `narrow` for just the part of the weight that sees data.
+
+    With `as_matrix`, tiny maps become a matrix product: faster, but the sums run in another order.
+    """
     if isinstance(padding, str) or not _worthwhile(input, weight):
         return F.conv2d(input, narrow(weight, None), bias, stride, padding, dilation, groups)
     stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
@@ -55,10 +61,10 @@ def conv2d(
     taps = Taps(top, bottom, left, right)
     whole = taps == (0, weight.shape[2], 0, weight.shape[3])
     kernel = narrow(weight, None if whole else taps)
-    if groups == 1 and height * width <= MATRIX_PIXELS:
+    if as_matrix and groups == 1 and height * width <= MATRIX_PIXELS:
         columns = F.unfold(input, kernel.shape[2:], dilation, (pad_y, pad_x), stride)
         pixels = F.linear(columns.transpose(1, 2), kernel.flatten(1), bias)
-        return pixels.unflatten(1, (height, width)).permute(0, 3, 1, 2)
+        return pixels.reshape(len(input), height, width, -1).permute(0, 3, 1, 2)
     return F.conv2d(input, kernel, bias, stride, (pad_y, pad_x), dilation, groups)
 
 
@@ -81,7 +87,7 @@ def _live(size: int, kernel: int, stride: int, padding: int, dilation: int) -> t
     """First and last-plus-one tap that sees data along one axis, the padding left, the output size."""
     out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
     whole = (0, kernel, padding, out)
-    if out > 2 * MATRIX_PIXELS:
+    if out > TRIM_SIZE:
         return whole
     seen = [
         tap

@@ -75,12 +75,12 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     with twin.watching([name for name, spec in twin.specs.items() if spec.statistic]) as seen:
         logits = twin(inputs, used=used)
     value = objective(logits)
-    whole: list[tuple[str, Taps | None, Tensor]] = [
+    leaves: list[tuple[str, Taps | None, Tensor]] = [
         (name, None, parameter) for name, parameter in twin.parameters.items() if name in twin.specs
     ]
-    windows = [(name, taps, twin.window(name, taps)) for name, taps in sorted(used) if name in twin.specs]
+    leaves += [(name, taps, twin.window(name, taps)) for name, taps in sorted(used) if name in twin.specs]
     found: dict[str, list[Change]] = {name: [] for name in twin.specs}
-    for name, taps, gradient in _descent(value, whole + windows):
+    for name, taps, gradient in _descent(value, leaves):
         found[name].append(Change(at_least_float32(gradient), taps, twin.specs[name].shape))
     for name, values in seen.items():
         if values:

@@ -1,6 +1,7 @@
 """What the user hands in: batches of any shape, and clients that give batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -70,14 +71,19 @@ def checked(inputs: Inputs) -> Inputs:
             batch_size = tensor.shape[0]
         if not all_finite(tensor):
             raise BatchError(
-                f"{name} {_first_bad(tensor)}: clean or leave out that sample; nothing was learned from this batch"
+                f"{name} {_first_bad(tensor)}: clean or leave out that sample; "
+                "nothing was learned from this batch"
             )
     if batch_size is None:
         raise BatchError("the batch holds no tensor: pass the model's inputs as torch tensors")
     if batch_size == 0:
         raise BatchError(f"the batch is empty ({inputs}): pass at least one sample")
-    # A tensor of inference mode could not be saved for the backward pass.
-    return inputs.map(lambda tensor: tensor.clone() if tensor.is_inference() else tensor.detach())
+    return inputs.map(released)
+
+
+def released(tensor: Tensor) -> Tensor:
+    """`tensor` without the caller's autograd state; one of inference mode has to be copied for that."""
+    return tensor.clone() if tensor.is_inference() else tensor.detach()
 
 
 def all_finite(tensor: Tensor) -> bool:
@@ -150,7 +156,7 @@ def _slices(pair: tuple[Any, Tensor], samples: int, batch_size: int) -> Iterator
     if lengths != {samples}:
         raise BatchError(f"a client's inputs and labels have different lengths: {sorted(lengths)}")
     for start in range(0, samples, batch_size):
-        yield map_tensors(lambda tensor: tensor[start : start + batch_size], pair)
+        yield map_tensors(itemgetter(slice(start, start + batch_size)), pair)
 
 
 def _collated(dataset: Any, batch_size: int) -> Iterator[Any]:

@@ -26,7 +26,7 @@ from ttpfl.direction import (
     probe,
 )
 from ttpfl.errors import BatchError, RatesError, TtpflError
-from ttpfl.inputs import Client, Inputs, all_finite, checked, client_batches, split_batch
+from ttpfl.inputs import Client, Inputs, all_finite, checked, client_batches, released, split_batch
 from ttpfl.network import weights_hash
 from ttpfl.rates import Mode, Rates, average_rates
 from ttpfl.twin import Readout, Twin, isolated
@@ -116,7 +116,7 @@ def refine(
                 direction = _direction(twin, inputs, objective, cache)
                 if mode == "online":
                     direction = _running_mean(mean, direction, index + 1)
-                slope = _slope(twin, group_of, values, direction, inputs, labels.detach(), loss)
+                slope = _slope(twin, group_of, values, direction, inputs, released(labels), loss)
                 values = values - scale * slope
                 if not all_finite(values):
                     rates.with_values(values)  # says which one
@@ -234,8 +234,16 @@ def learn_rates(
                         raise
             turns.append(turn)
         rates = average_rates(turns)
-    settings = dict(rounds=rounds, clients=len(named), cohort=cohort, lr=lr, batch_size=batch_size)
-    learned = settings | dict(local_epochs=local_epochs, seed=seed, library=__version__)
+    learned = {
+        "rounds": rounds,
+        "clients": len(named),
+        "cohort": cohort,
+        "lr": lr,
+        "batch_size": batch_size,
+        "local_epochs": local_epochs,
+        "seed": seed,
+        "library": __version__,
+    }
     return rates.with_values(rates.values, mode=mode, learned=learned, weights_hash=weights_hash(model))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ttpfl.errors import ModelError
 from ttpfl.statistics import rule_for
@@ -68,7 +69,7 @@ def _movable_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module,
     for path, layer in model.named_modules():
         prefix = f"{path}." if path else ""
         for name, parameter in layer.named_parameters(recurse=False):
-            if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+            if is_lazy(parameter):
                 raise ModelError(
                     f"parameter {prefix + name!r} is not initialised yet (a lazy layer): "
                     "run the model once on a sample batch first"
@@ -157,4 +158,4 @@ def hash_tensor(digest: "hashlib._Hash", tensor: Tensor) -> None:
     """Feed dtype, shape and content of `tensor` to `digest`."""
     tensor = tensor.detach().cpu()
     digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-    digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)

@@ -96,15 +96,16 @@ class Personalizer(nn.Module):
             _check_plain(plain)
             with torch.no_grad():
                 if not _finite(direction):
-                    return self._fall_back(plain, float(before))
+                    return self._fall_back(inputs)
                 self._learn(direction)
                 del direction  # the adapted weights take its place in memory
-                adapted = self._adapted(inputs)
+                moved = move(self._twin, self._mean, self._rates)
+                adapted = self._twin(inputs, moved, fast=False)
                 if not all_finite(adapted):
-                    return self._fall_back(plain, float(before))
-                after = float(self._objective(adapted))
+                    return self._fall_back(inputs)
+                after, norm = float(self._objective(adapted)), self._change_norm(moved)
                 share = changed_share(plain, adapted)
-                self._note(Figures(float(before), after, self._change_norm(), share))
+                self._note(Figures(float(before), after, norm, share))
                 return adapted
 
     def predict(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -115,7 +116,8 @@ class Personalizer(nn.Module):
         with isolated(self._twin.device), torch.no_grad():
             inputs = checked(Inputs(args, kwargs))
             if self._mean:
-                adapted = self._adapted(inputs)
+                moved = move(self._twin, self._mean, self._rates)
+                adapted = self._twin(inputs, moved, fast=False)
                 if all_finite(adapted):
                     return adapted
             return _check_plain(self._twin.plain(inputs))
@@ -128,7 +130,7 @@ class Personalizer(nn.Module):
         model = self._twin.model
         own = {**self._twin.parameters, **dict(model.named_buffers())}
         with torch.inference_mode(False), torch.no_grad():
-            moved = self._moved()
+            moved = move(self._twin, self._mean, self._rates)
             adapted = {id(own[name]): tensor for name, tensor in moved.whole.items()}
             for name, (taps, window) in moved.windows.items():
                 adapted[id(own[name])] = embed(own[name], taps, window)
@@ -144,31 +146,29 @@ class Personalizer(nn.Module):
         else:
             absorb(self._mean, direction, weight)
 
-    def _moved(self) -> Moved:
-        return move(self._twin, self._mean, self._rates)
-
-    def _adapted(self, inputs: Inputs) -> Tensor:
-        return self._twin(inputs, self._moved()).detach()
-
-    def _change_norm(self) -> float:
-        parts = [self._rates[name] * change.value.norm() for name, change in self._mean.items()]
+    def _change_norm(self, moved: Moved) -> float:
+        parts = []
+        for name, change in self._mean.items():
+            if self._twin.specs[name].nonnegative:  # it may have stopped at zero
+                parts.append((moved.whole[name] - self._twin.tensors[name]).float().norm())
+            else:
+                parts.append(self._rates[name] * change.value.norm())
         return float(torch.stack(parts).norm())
 
-    def _answer_plainly(self, inputs: Inputs) -> Tensor:
+    def _answer_plainly(self, inputs: Inputs, fallback: bool = False) -> Tensor:
         with torch.no_grad():
             plain = _check_plain(self._twin.plain(inputs))
             value = float(self._objective(plain))
-        self._note(Figures(value, value, 0.0, 0.0))
+        self._note(Figures(value, value, 0.0, 0.0), fallback)
         return plain
 
-    def _fall_back(self, plain: Tensor, value: float) -> Tensor:
+    def _fall_back(self, inputs: Inputs) -> Tensor:
         if not self.fallbacks:
             log.warning(
                 "adaptation gave logits that are not finite: answering with the plain model; "
                 "see Personalizer.fallbacks (this is said once)"
             )
-        self._note(Figures(value, value, 0.0, 0.0), fallback=True)
-        return plain
+        return self._answer_plainly(inputs, fallback=True)
 
     def _note(self, figures: Figures, fallback: bool = False) -> None:
         self._health = self._health.after(figures, fallback)
@@ -177,7 +177,7 @@ class Personalizer(nn.Module):
         self._twin.apply(fn)
         self._rates = {name: rate.to(self._twin.device) for name, rate in self._rates.items()}
         self._mean = {n: c._replace(value=at_least_float32(fn(c.value))) for n, c in self._mean.items()}
-        return super()._apply(fn, recurse)
+        return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         """What `state_dict()` holds: the number of batches seen and the mean of their directions."""

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -100,9 +100,9 @@ class Twin:
         self._windows: dict[tuple[str, Taps], Tensor] = {}
 
     @cached_property
-    def _places(self) -> dict[str, list[tuple[dict[str, Tensor | None], str]]]:
+    def _places(self) -> dict[str, list[tuple[dict[str, Any], str]]]:
         """Where the model keeps each movable tensor; a shared one has several places."""
-        of_tensor: dict[int, list[tuple[dict[str, Tensor | None], str]]] = {}
+        of_tensor: dict[int, list[tuple[dict[str, Any], str]]] = {}
         for layer in self.model.modules():
             for store in (layer._parameters, layer._buffers):
                 for key, tensor in store.items():
@@ -120,8 +120,8 @@ class Twin:
                     store[key] = tensor
             yield
         finally:
-            for store, key, tensor in own:
-                store[key] = tensor
+            for store, key, original in own:
+                store[key] = original
 
     def window(self, name: str, taps: Taps) -> Tensor:
         """The named kernel's window as a leaf tensor of its own; made once."""
@@ -146,21 +146,23 @@ class Twin:
         inputs: Inputs,
         moved: Moved | None = None,
         used: set[tuple[str, Taps]] | None = None,
+        fast: bool = True,
     ) -> Tensor:
         """The logits with `moved` in place of the model's own tensors.
 
-        Windows of kernels that stood for the model's own kernels are added to `used`.
+        Windows of kernels that stood for the model's own kernels are added to `used`. A `fast` pass
+        takes what the CPU likes best, at the price of other rounding errors than the model's own.
         """
         moved = moved or Moved()
         narrow = self._narrow(moved, set() if used is None else used)
 
         def run(inputs: Inputs) -> Any:
-            with self._holding(moved.whole), _Arithmetic(narrow):
+            with self._holding(moved.whole), _Arithmetic(narrow, fast):
                 return self.model(*inputs.args, **inputs.kwargs)
 
-        if self._channels_last and (faster := inputs.map(_channels_last)) is not inputs:
+        if fast and self._channels_last:
             try:
-                return self._logits(inputs, lambda: run(faster))
+                return self._logits(inputs, lambda: run(inputs.map(_channels_last)))
             except BatchError:
                 # Some code depends on strides. If the batch as given works, stay with that.
                 logits = self._logits(inputs, lambda: run(inputs))
@@ -189,7 +191,7 @@ class Twin:
 
         def narrow(weight: Tensor, taps: Taps | None) -> Tensor:
             name = names.get(id(weight))
-            if name in moved.windows:
+            if name is not None and name in moved.windows:
                 own, window = moved.windows[name]
                 if own == taps:
                     return window
@@ -243,10 +245,10 @@ def _statistics_hook(
 class _Arithmetic(TorchFunctionMode):
     """Replaces a few torch functions while a twin computes, wherever in the model they are called."""
 
-    def __init__(self, narrow: Narrow) -> None:
+    def __init__(self, narrow: Narrow, fast: bool) -> None:
         super().__init__()
         self._rules: dict[Any, Callable[..., Any]] = {
-            torch.conv2d: lambda *args, **kwargs: conv2d(narrow, *args, **kwargs),
+            torch.conv2d: partial(conv2d, narrow, fast),
             F.batch_norm: statistics.batch_norm,
             F.instance_norm: statistics.instance_norm,
             # channels_last maps cannot always be viewed flat; a reshape is a view where one exists

@@ -1,12 +1,10 @@
 """Weights from a local file into a freshly built network."""
 
 import logging
-import pickle
 from os import PathLike
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -54,7 +52,9 @@ def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
             weights = load_file(path)
         else:
             weights = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError) as error:
+    except OSError:
+        raise  # missing or unreadable: the system's own words are the clearest
+    except Exception as error:  # junk can fail in any way inside the readers
         raise ModelError(f"{path} cannot be read as weights: {error}") from error
     if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
         raise ModelError(f"{path} is not a plain state dict of tensors")

@@ -1,0 +1,103 @@
+"""The model factories and the files they read."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import ttpfl
+from conftest import SHARED
+
+# The state keys of torchvision's ResNets begin and end like this (torchvision 0.2x documentation).
+KEYS_18 = ["conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"]
+
+
+def test_shallow_cnn_is_the_papers() -> None:
+    model = ttpfl.models.shallow_cnn(10)
+    shapes = {k: tuple(v.shape) for k, v in model.state_dict().items() if v.ndim > 1}
+    assert shapes == {
+        "conv1.weight": (32, 3, 3, 3),
+        "conv2.weight": (64, 32, 3, 3),
+        "conv3.weight": (64, 64, 3, 3),
+        "linear4.weight": (64, 1024),
+        "linear5.weight": (10, 64),
+    }
+    assert ttpfl.models.shallow_cnn(4, in_channels=1, image_size=28)(torch.zeros(2, 1, 28, 28)).shape == (
+        2,
+        4,
+    )
+    with pytest.raises(ttpfl.ModelError, match="image_size is 17"):
+        ttpfl.models.shallow_cnn(10, image_size=17)
+
+
+def test_resnets_have_torchvisions_keys() -> None:
+    resnet18, resnet50 = ttpfl.models.resnet18(1000), ttpfl.models.resnet50(1000)
+    assert list(resnet18.state_dict())[:5] == KEYS_18
+    assert sum(p.numel() for p in resnet18.parameters()) == 11_689_512
+    assert sum(p.numel() for p in resnet50.parameters()) == 25_557_032
+    assert len(resnet18.state_dict()) == 122
+    assert len(resnet50.state_dict()) == 320
+    shapes = {k: tuple(v.shape) for k, v in resnet50.state_dict().items()}
+    assert shapes["layer1.0.downsample.0.weight"] == (256, 64, 1, 1)
+    assert shapes["layer4.2.conv3.weight"] == (2048, 512, 1, 1)
+    assert resnet50.layer2[0].conv2.stride == (2, 2)
+    assert resnet18(torch.zeros(2, 3, 32, 32)).shape == (2, 1000)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_weights_from_a_file(
+    tmp_path: Path, suffix: str, dtype: torch.dtype, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = ttpfl.models.resnet18(7)
+    state = {k: v.to(dtype) if v.is_floating_point() else v for k, v in source.state_dict().items()}
+    path = tmp_path / f"w{suffix}"
+    save = save_file if suffix == ".safetensors" else torch.save
+    save(state, path)
+    caplog.set_level(logging.INFO, "ttpfl")
+    same = ttpfl.models.resnet18(7, weights=path)
+    assert all(torch.equal(v.to(state[k].dtype), state[k]) for k, v in same.state_dict().items())
+    assert same.conv1.weight.dtype == torch.float32
+    assert not caplog.records
+    other = ttpfl.models.resnet18(5, weights=path)
+    assert torch.equal(other.layer4[1].conv2.weight.to(dtype), state["layer4.1.conv2.weight"])
+    assert "fc.weight, fc.bias stays at its initialisation" in caplog.text
+    del state["fc.weight"], state["fc.bias"]
+    save(state, path)
+    assert ttpfl.models.resnet18(7, weights=path).fc.weight.shape == (7, 512)
+
+
+def test_weights_that_do_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    state = ttpfl.models.resnet18(7).state_dict()
+    save_file({k: v for k, v in state.items() if k != "layer2.0.bn1.bias"}, path)
+    with pytest.raises(ttpfl.ModelError, match=r"w.safetensors has no 'layer2.0.bn1.bias'"):
+        ttpfl.models.resnet18(7, weights=path)
+    with pytest.raises(ttpfl.ModelError, match=r"'layer1.0.conv1.weight' has shape \(64, 64, 3, 3\)"):
+        ttpfl.models.resnet50(7, weights=path)
+    save_file(state | {"extra": torch.zeros(1)}, path)
+    with pytest.raises(ttpfl.ModelError, match="holds 'extra'"):
+        ttpfl.models.resnet18(7, weights=path)
+    for content in (b"", b"junk", path.read_bytes()[:5000]):
+        for name in ("bad.safetensors", "bad.pth"):
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(ttpfl.ModelError, match="cannot be read as weights"):
+                ttpfl.models.resnet18(7, weights=tmp_path / name)
+    torch.save([1, 2], tmp_path / "bad.pth")
+    with pytest.raises(ttpfl.ModelError, match="not a plain state dict"):
+        ttpfl.models.resnet18(7, weights=tmp_path / "bad.pth")
+    with pytest.raises(FileNotFoundError):
+        ttpfl.models.resnet18(7, weights=tmp_path / "missing.pth")
+
+
+IMAGENET = SHARED / "data" / "resnet18_imagenet_backbone_fp16.pth"
+
+
+@pytest.mark.skipif(not IMAGENET.exists(), reason="the ImageNet backbone is not beside the repository")
+def test_imagenet_backbone_loads() -> None:
+    model = ttpfl.models.resnet18(10, weights=IMAGENET)
+    stored = torch.load(IMAGENET, weights_only=True)
+    assert torch.equal(model.layer3[0].conv1.weight.half(), stored["layer3.0.conv1.weight"].half())
+    assert not torch.equal(model.bn1.running_var, torch.ones(64))
