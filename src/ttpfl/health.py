@@ -24,6 +24,10 @@ class Health:
 
     Signs of trouble: `changed_share` far above what the source clients showed, `entropy_after`
     near zero for every batch, a growing `change_norm`, any `fallbacks`.
+
+    >>> health = Health().after(Figures(1.0, 0.8, 0.1, 0.25), fallback=False)
+    >>> health.smoothed.changed_share
+    0.25
     """
 
     batches: int = 0

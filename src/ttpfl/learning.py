@@ -251,7 +251,7 @@ def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list
     """The clients of one round: a draw that depends on the seed and the round's number alone.
 
     >>> draw_cohort(["a", "b", "c", "d"], size=2, seed=0, number=7)
-    ['c', 'd']
+    ['a', 'c']
     """
     chosen = np.random.default_rng([seed, number]).choice(len(names), size, replace=False)
     return [names[index] for index in sorted(chosen)]

@@ -71,7 +71,15 @@ class Personalizer(nn.Module):
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything learned so far, as between two clients."""
+        """Forget everything learned so far, as between two clients.
+
+        >>> model = nn.Linear(3, 2)
+        >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
+        >>> first = personal(torch.ones(4, 3))
+        >>> personal.reset()
+        >>> personal.health.batches
+        0
+        """
         self._mean: Direction = {}
         self._count = 0
         self._health = Health()
@@ -87,7 +95,10 @@ class Personalizer(nn.Module):
         return self._health.fallbacks
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Adapt to this batch and return its logits; call it with the model's own arguments."""
+        """Adapt to this batch and return its logits; call it with the model's own arguments.
+
+        Nothing is learned from a batch that raises an error or whose direction is not finite.
+        """
         with isolated(self._twin.device):
             inputs = checked(Inputs(args, kwargs))
             if not self._rates:
@@ -112,6 +123,12 @@ class Personalizer(nn.Module):
         """Logits with what was learned so far, without learning from this batch.
 
         In batch mode that is the adaptation to the last batch; before any batch, the plain model.
+
+        >>> model = nn.Linear(3, 2)
+        >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
+        >>> x = torch.ones(4, 3)
+        >>> torch.equal(personal(x), personal.predict(x))
+        True
         """
         with isolated(self._twin.device), torch.no_grad():
             inputs = checked(Inputs(args, kwargs))
@@ -126,6 +143,14 @@ class Personalizer(nn.Module):
         """The adapted weights as a plain state dict of the model, to export or to load elsewhere.
 
         In batch mode it holds the adaptation to the last batch.
+
+        >>> model = nn.Linear(3, 2)
+        >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
+        >>> logits = personal(torch.eye(3))
+        >>> model.load_state_dict(personal.adapted_state_dict())
+        <All keys matched successfully>
+        >>> torch.allclose(model(torch.eye(3)), logits)
+        True
         """
         model = self._twin.model
         own = {**self._twin.parameters, **dict(model.named_buffers())}

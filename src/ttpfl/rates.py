@@ -58,6 +58,9 @@ class Rates:
             model: any network.
             granularity: one rate per "tensor" (the paper), "layer", "block" or "kind".
             only: "params" leaves out running statistics, "stats" leaves out learnable tensors.
+
+        >>> Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), only="stats").names
+        ('1.running_mean', '1.running_var')
         """
         _one_of("granularity", granularity, get_args(Granularity))
         _one_of("only", only, (None, *get_args(Only)))
@@ -114,7 +117,11 @@ class Rates:
         }
 
     def with_values(self, values: Tensor, **changes: Any) -> Self:
-        """The same description with other values; `changes` are further fields."""
+        """The same description with other values; `changes` are further fields.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).with_values(torch.tensor([0.1, 0.2])).values
+        tensor([0.1000, 0.2000])
+        """
         return replace(self, values=values, **changes).checked()
 
     def checked(self) -> Self:
@@ -172,6 +179,14 @@ class Rates:
 
         Another architecture is an error; other weights of the same architecture only warn, since
         rates outlive further training (the paper's Table 6).
+
+        >>> import tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "rates.safetensors")
+        >>> Rates.zeros(nn.Linear(3, 2)).save(path)
+        >>> Rates.load(path, model=nn.Linear(3, 4))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ttpfl.errors.RatesError: ... module 'weight' has shape (2, 3) in the rates, and the model has ...
         """
         rates = cls(**rates_file.read(path)).checked()
         if model is not None:
@@ -185,7 +200,17 @@ class Rates:
         return rates
 
     def table(self) -> str:
-        """Every rate, grouped by block and kind."""
+        """Every rate, grouped by block and kind.
+
+        >>> rates = Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
+        >>> rates.values[:] = torch.tensor([0.5, -0.25, 0.0, 1.0])
+        >>> print(rates.table())
+        block  name      kind           rate
+        0      0.weight  linear.weight  +0.5               |######
+        0      0.bias    linear.bias    -0.25           ###|
+        1      1.weight  linear.weight  +0                 |
+        1      1.bias    linear.bias    +1                 |############
+        """
         return rates_text.listing(self)
 
     def __str__(self) -> str:

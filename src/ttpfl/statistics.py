@@ -1,22 +1,7 @@
 """Running statistics of normalisation layers: what a batch says about them, and their gradient.
 
 A layer's *rule* gives the batch statistic for each of its running buffers. Rules are found by layer
-type, so a normalisation layer of your own takes one function:
-
->>> import torch
->>> from torch import nn
->>> class RmsNorm(nn.Module):
-...     def __init__(self, features):
-...         super().__init__()
-...         self.register_buffer("running_square", torch.ones(features))
-...     def forward(self, x):
-...         return x * torch.rsqrt(self.running_square + 1e-5)
->>> @statistics_rule(RmsNorm, buffers=("running_square",), nonnegative=("running_square",))
-... def rms_statistics(layer, x):
-...     return (x.square().mean(0),)
->>> import ttpfl
->>> ttpfl.Rates.zeros(nn.Sequential(nn.Linear(4, 4), RmsNorm(4), nn.Linear(4, 2))).names[2]
-'1.running_square'
+type; `statistics_rule` adds one.
 """
 
 from collections.abc import Callable
@@ -53,6 +38,19 @@ def statistics_rule(
     None where the batch is too small to have any (the buffers then stay as they are). Buffers named in
     `nonnegative` are kept from falling below zero when they adapt. The layer's evaluation-mode
     forward pass must be differentiable in its buffers; for torch's own layers that is taken care of.
+
+    >>> class RmsNorm(nn.Module):
+    ...     def __init__(self, features):
+    ...         super().__init__()
+    ...         self.register_buffer("running_square", torch.ones(features))
+    ...     def forward(self, x):
+    ...         return x * torch.rsqrt(self.running_square + 1e-5)
+    >>> @statistics_rule(RmsNorm, buffers=("running_square",), nonnegative=("running_square",))
+    ... def rms_statistics(layer, x):
+    ...     return (x.square().mean(0),)
+    >>> import ttpfl
+    >>> ttpfl.Rates.zeros(nn.Sequential(nn.Linear(4, 4), RmsNorm(4), nn.Linear(4, 2))).names[2]
+    '1.running_square'
     """
 
     def register(compute: Rule) -> Rule:
