@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(READY) ## Learn rates on source clients and personalise new ones (about a minute)
+demo: $(READY) ## Learn rates on source clients and personalise new ones (about two minutes)
 	$(BIN)/python examples/digits.py
 
 test: lint ## Linters, types, doctests and tests (minutes)

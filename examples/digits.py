@@ -75,7 +75,7 @@ def main() -> None:
 
     print("learning one adaptation rate per module on their held-back data ...")
     held_back = [(x[n:], y[n:]) for (x, y), n in zip(sources, cut, strict=True)]
-    rates = ttpfl.learn_rates(model, held_back, rounds=40, lr=0.01, batch_size=BATCH, mode="online")
+    rates = ttpfl.learn_rates(model, held_back, rounds=80, lr=0.02, batch_size=BATCH, mode="online")
     print(rates, "\n")
 
     print(f"{'target client':14}{'no adaptation':>15}{'ATP-batch':>12}{'ATP-online':>12}")
