@@ -29,10 +29,9 @@ def record(used: list[Taps | None]):
     groups=st.sampled_from([1, 2]),
     bias=st.booleans(),
     channels_last=st.booleans(),
-    as_matrix=st.booleans(),
 )
 def test_equals_the_ordinary_convolution(
-    size, kernel, stride, padding, dilation, groups, bias, channels_last, as_matrix
+    size, kernel, stride, padding, dilation, groups, bias, channels_last
 ) -> None:
     for n, k, p, d in zip(size, kernel, padding, dilation, strict=True):
         assume(n + 2 * p >= d * (k - 1) + 1)
@@ -44,7 +43,7 @@ def test_equals_the_ordinary_convolution(
     shift = torch.randn(6, dtype=torch.float64, requires_grad=True) if bias else None
     arguments = (shift, stride, padding, dilation, groups)
     expected = F.conv2d(x, weight, *arguments)
-    ours = conv2d(record([]), as_matrix, x, weight, *arguments)
+    ours = conv2d(record([]), x, weight, *arguments)
     assert ours.shape == expected.shape
     torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
     leaves = [x, weight] if shift is None else [x, weight, shift]
@@ -59,18 +58,16 @@ def test_equals_the_ordinary_convolution(
 def test_taps_that_see_only_padding_are_left_out() -> None:
     used: list[Taps | None] = []
     weight = torch.randn(2, 2, 3, 3)
-    conv2d(record(used), True, torch.randn(1, 2, 1, 1), weight, None, 1, 1)
-    conv2d(record(used), True, torch.randn(1, 2, 2, 2), weight, None, 2, 1)
-    conv2d(record(used), True, torch.randn(1, 2, 2, 2), weight, None, 1, 1)
-    conv2d(record(used), True, torch.randn(1, 2, 32, 32), weight, None, 1, 1)
+    conv2d(record(used), torch.randn(1, 2, 1, 1), weight, None, 1, 1)
+    conv2d(record(used), torch.randn(1, 2, 2, 2), weight, None, 2, 1)
+    conv2d(record(used), torch.randn(1, 2, 2, 2), weight, None, 1, 1)
+    conv2d(record(used), torch.randn(1, 2, 32, 32), weight, None, 1, 1)
     assert used == [Taps(1, 2, 1, 2), Taps(1, 3, 1, 3), None, None]
 
 
 def test_other_ways_to_call_it() -> None:
     x, weight = torch.randn(2, 2, 4, 4), torch.randn(3, 2, 3, 3)
     for kwargs in ({"padding": "same"}, {"padding": "valid"}, {"padding": 1}, {"stride": [2, 2]}, {}):
-        torch.testing.assert_close(
-            conv2d(record([]), True, x, weight, **kwargs), F.conv2d(x, weight, **kwargs)
-        )
-    unbatched = conv2d(record([]), True, x[0], weight)
+        torch.testing.assert_close(conv2d(record([]), x, weight, **kwargs), F.conv2d(x, weight, **kwargs))
+    unbatched = conv2d(record([]), x[0], weight)
     torch.testing.assert_close(unbatched, F.conv2d(x[0], weight))

@@ -60,7 +60,7 @@ def same_change(ours: np.ndarray, theirs: np.ndarray) -> bool:
 def test_directions(golden: dict, model: torch.nn.Module, order: list[int]) -> None:
     rates = ttpfl.Rates.zeros(model)
     x = client(golden, 0)[0][0]
-    with isolated(torch.device("cpu")):
+    with isolated():
         direction = probe(Twin(model, rates.modules), Inputs((x,), {}), entropy).direction
     h = [direction[name].whole().double() for name in rates.names]
     assert close(np.array([v.norm().item() for v in h]), golden["h_norm"][order], 1e-5)

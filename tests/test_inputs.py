@@ -50,7 +50,7 @@ def test_clients_with_several_inputs() -> None:
     ("client", "message"),
     [
         (iter([1]), "a client is a map-style dataset"),
-        ((X[:3], Y), "different lengths"),
+        ((X[:3], Y), "must be of one length"),
     ],
 )
 def test_clients_that_are_none(client: object, message: str) -> None:

@@ -100,7 +100,7 @@ def test_averages_that_make_no_sense() -> None:
     other = Rates.zeros(nn.Linear(3, 2))
     for arguments, message in [
         (([],), "at least one"),
-        (([rates, other],), "rates 1 are for other modules"),
+        (([rates, other],), "rates 1 and rates 0 have different modules"),
         (([rates, rates], [1]), "1 weights for 2 rates"),
         (([rates, rates], [0, 0]), "not all zero"),
         (([rates, rates], [1, float("nan")]), "finite"),

@@ -36,7 +36,7 @@ def test_directions(name: str) -> None:
     model = make(name)
     reference = Reference(model).direction(batches(name)[0][0])
     model, data, rates = in_double(model, name)
-    with isolated(torch.device("cpu")):
+    with isolated():
         direction = probe(Twin(model, rates.modules), Inputs((data[0][0],), {}), entropy).direction
     assert direction.keys() == reference.keys()
     largest = max(h.abs().max() for h in reference.values())

@@ -14,7 +14,7 @@ from ttpfl.twin import Twin, isolated
 
 
 def direction_of(model: nn.Module, x: Tensor) -> Direction:
-    with isolated(torch.device("cpu")):
+    with isolated():
         return probe(Twin(model, ttpfl.Rates.zeros(model).modules), Inputs((x,), {}), entropy).direction
 
 

@@ -2,7 +2,7 @@
 
 Networks made for large images end in maps of 1x1 or 2x2 pixels on small ones. A 3x3 kernel with
 padding then has taps that never see data: their weights do not influence the output and their
-gradient is zero. `conv2d` leaves them out, and can turn what is left on tiny maps into one matrix
+gradient is zero. `conv2d` leaves them out, and turns what is left on tiny maps into one matrix
 product. The result equals `F.conv2d` up to the order of the sums.
 """
 
@@ -38,7 +38,6 @@ Narrow = Callable[[Tensor, Taps | None], Tensor]
 
 def conv2d(
     narrow: Narrow,
-    as_matrix: bool,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -47,10 +46,7 @@ def conv2d(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`F.conv2d` that asks `narrow` for just the part of the weight that sees data.
-
-    With `as_matrix`, tiny maps become a matrix product: faster, but the sums run in another order.
-    """
+    """`F.conv2d` that asks `narrow` for just the part of the weight that sees data."""
     if isinstance(padding, str) or not _worthwhile(input, weight):
         return F.conv2d(input, narrow(weight, None), bias, stride, padding, dilation, groups)
     stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
@@ -61,7 +57,7 @@ def conv2d(
     taps = Taps(top, bottom, left, right)
     whole = taps == (0, weight.shape[2], 0, weight.shape[3])
     kernel = narrow(weight, None if whole else taps)
-    if as_matrix and groups == 1 and height * width <= MATRIX_PIXELS:
+    if groups == 1 and height * width <= MATRIX_PIXELS:
         columns = F.unfold(input, kernel.shape[2:], dilation, (pad_y, pad_x), stride)
         pixels = F.linear(columns.transpose(1, 2), kernel.flatten(1), bias)
         return pixels.reshape(len(input), height, width, -1).permute(0, 3, 1, 2)

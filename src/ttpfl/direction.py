@@ -8,6 +8,7 @@ model, in one evaluation-mode pass.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import NamedTuple
 
 import torch
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from ttpfl.convolution import Taps
 from ttpfl.errors import BatchError
-from ttpfl.inputs import Inputs
+from ttpfl.inputs import Inputs, all_finite
 from ttpfl.network import hash_tensor
-from ttpfl.twin import Moved, Twin, embed
+from ttpfl.statistics import at_least_float32
+from ttpfl.twin import Moved, Record, Twin, embed
 
 Objective = Callable[[Tensor], Tensor]
 
@@ -56,11 +58,6 @@ def entropy(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(1).mean()
 
 
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """`tensor`, in float32 if it is of half precision."""
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
-
-
 class Probe(NamedTuple):
     """What one unlabelled batch tells at the global model."""
 
@@ -71,18 +68,22 @@ class Probe(NamedTuple):
 
 def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     """One pass at the global model: its logits, the objective there, and every module's direction."""
-    used: set[tuple[str, Taps]] = set()
-    with twin.watching([name for name, spec in twin.specs.items() if spec.statistic]) as seen:
-        logits = twin(inputs, used=used)
+    record = Record({name: [] for name, spec in twin.specs.items() if spec.statistic})
+    logits = twin.fast(inputs, record=record)
+    check_finite(logits)
     value = objective(logits)
+    if value.ndim:
+        raise BatchError(f"objective= gives a tensor of shape {tuple(value.shape)}: it must give one number")
     leaves: list[tuple[str, Taps | None, Tensor]] = [
-        (name, None, parameter) for name, parameter in twin.parameters.items() if name in twin.specs
+        (name, None, parameter) for name, parameter in twin.parameters.items()
     ]
-    leaves += [(name, taps, twin.window(name, taps)) for name, taps in sorted(used) if name in twin.specs]
+    leaves += [
+        (name, taps, twin.window(name, taps)) for name, taps in sorted(record.windows) if name in twin.specs
+    ]
     found: dict[str, list[Change]] = {name: [] for name in twin.specs}
-    for name, taps, gradient in _descent(value, leaves):
+    for name, taps, gradient in _descent(value, [leaf for leaf in leaves if leaf[0] in twin.specs]):
         found[name].append(Change(at_least_float32(gradient), taps, twin.specs[name].shape))
-    for name, values in seen.items():
+    for name, values in record.statistics.items():
         if values:
             # A layer called several times: the mean over its calls, as its running average saw them.
             change = torch.stack(values).mean(0) - at_least_float32(twin.tensors[name])
@@ -97,9 +98,26 @@ def _descent(
     """The negative gradients of those leaves that `value` depends on."""
     if leaves and value.requires_grad:
         gradients = torch.autograd.grad(-value, [leaf for *_, leaf in leaves], allow_unused=True)
+        given: set[int] = set()
         for (name, taps, _), gradient in zip(leaves, gradients, strict=True):
             if gradient is not None:
-                yield name, taps, gradient.to_dense() if gradient.is_sparse else gradient
+                gradient = gradient.to_dense() if gradient.is_sparse else gradient
+                # Autograd may hand out one tensor twice, as for a + b; means are updated in place.
+                shared = gradient.data_ptr() in given
+                given.add(gradient.data_ptr())
+                yield name, taps, gradient.clone() if shared else gradient
+
+
+def check_finite(logits: Tensor) -> Tensor:
+    """`logits` of the plain model, if they are numbers; else nothing can be done for this batch."""
+    if not all_finite(logits):
+        bad = ~torch.isfinite(logits)
+        index = int((bad.flatten(1).any(1) if bad.ndim > 1 else bad).nonzero()[0])
+        raise BatchError(
+            f"the model itself gives logits that are not finite, first for sample {index}: "
+            "check the model and the scale of its inputs; nothing was learned from this batch"
+        )
+    return logits
 
 
 def _sum(changes: list[Change], tensor: Tensor) -> Change:
@@ -136,23 +154,35 @@ def move(twin: Twin, direction: Direction, rates: Mapping[str, Tensor]) -> Moved
     return Moved(whole, windows)
 
 
-def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable:
-    """What a direction depends on: the weights, the batch's content, and the functions in between."""
+def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | None:
+    """What a direction depends on: the model, the batch's content, and the functions in between.
+
+    None if the batch holds something whose content cannot be told.
+    """
     digest = hashlib.sha256()
     for name, value in inputs.leaves():
         digest.update(name.encode())
         if isinstance(value, Tensor):
             hash_tensor(digest, value)
-        else:
+        elif value is None or isinstance(value, (bool, int, float, str)):
             digest.update(repr(value).encode())
-    return (twin.content, tuple(twin.specs), digest.digest(), objective, twin.readout)
+        else:
+            return None
+    kind = twin.device.type
+    autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    functions = (objective, twin.readout)
+    if not all(isinstance(function, Hashable) for function in functions):
+        return None
+    return (twin.content, str(twin.device), autocast, tuple(twin.specs), digest.digest(), functions)
 
 
 class DirectionCache:
     """Keeps directions of batches that come again, up to `budget_bytes`; the least recently used go first.
 
-    Entries are found by the content of the batch and of the model's weights, so the same cache
-    may serve many models and clients. Results are the same with and without it.
+    Entries are found by the content of the batch, the model's weights and the plain attributes of
+    its layers, so the same cache may serve many models, clients and threads. Results are the same
+    with and without it. (What a model computes from other objects that it holds is not looked at:
+    give a model whose forward pass you change by such means a cache of its own.)
 
     >>> cache = DirectionCache(budget_bytes=2**20)
     >>> cache.hits, cache.misses, cache.bytes
@@ -167,24 +197,32 @@ class DirectionCache:
         self.hits = 0
         self.misses = 0
         self._entries: OrderedDict[Hashable, Direction] = OrderedDict()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: Hashable, compute: Callable[[], Direction]) -> Direction:
-        """The direction kept under `key`, else the computed one, kept if there is room."""
-        if key in self._entries:
-            self.hits += 1
-            self._entries.move_to_end(key)
-            return self._entries[key]
-        self.misses += 1
+    def get(self, key: Hashable | None, compute: Callable[[], Direction]) -> Direction:
+        """The direction kept under `key`, else the computed one, kept if there is room.
+
+        >>> cache = DirectionCache(budget_bytes=2**20)
+        >>> cache.get("a batch", dict) is cache.get("a batch", dict)
+        True
+        """
+        with self._lock:
+            if key in self._entries:
+                self.hits += 1
+                self._entries.move_to_end(key)
+                return self._entries[key]
+            self.misses += 1
         direction = compute()
         size = _bytes_of(direction)
-        if size <= self.budget_bytes:
-            self._entries[key] = direction
-            self.bytes += size
-            while self.bytes > self.budget_bytes:
-                self.bytes -= _bytes_of(self._entries.popitem(last=False)[1])
+        with self._lock:
+            if key is not None and key not in self._entries and size <= self.budget_bytes:
+                self._entries[key] = direction
+                self.bytes += size
+                while self.bytes > self.budget_bytes:
+                    self.bytes -= _bytes_of(self._entries.popitem(last=False)[1])
         return direction
 
 

@@ -1,6 +1,7 @@
 """Label-free figures that let an operator see, and stop, a harmful adaptation."""
 
 from dataclasses import astuple, dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ class Health:
     Signs of trouble: `changed_share` far above what the source clients showed, `entropy_after`
     near zero for every batch, a growing `change_norm`, any `fallbacks`.
 
-    >>> health = Health().after(Figures(1.0, 0.8, 0.1, 0.25), fallback=False)
+    >>> health = Health().after(Figures(1.0, 0.8, 0.1, 0.25))
     >>> health.smoothed.changed_share
     0.25
     """
@@ -35,14 +36,15 @@ class Health:
     last: Figures | None = None
     smoothed: Figures | None = None
 
-    def after(self, figures: Figures, fallback: bool) -> "Health":
+    def after(self, figures: Figures) -> "Health":
         """The health after one more batch."""
         batches = self.batches + 1
         weight = max(1 / batches, SMOOTHING)
-        old = figures if self.smoothed is None else self.smoothed
-        pairs = zip(astuple(old), astuple(figures), strict=True)
-        smoothed = Figures(*(before + weight * (now - before) for before, now in pairs))
-        return Health(batches, self.fallbacks + fallback, figures, smoothed)
+        before = figures if self.smoothed is None else self.smoothed
+        pairs = zip(astuple(before), astuple(figures), strict=True)
+        # A figure that overflowed says so in `last`; it must not spoil the average for ever.
+        smoothed = Figures(*(old + weight * (new - old) if isfinite(new) else old for old, new in pairs))
+        return Health(batches, self.fallbacks, figures, smoothed)
 
 
 def changed_share(plain: Tensor, adapted: Tensor) -> float:

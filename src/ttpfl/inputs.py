@@ -1,6 +1,7 @@
 """What the user hands in: batches of any shape, and clients that give batches."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -54,8 +55,11 @@ def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
     """`value` with every tensor in its tuples, lists and dicts replaced by `change(tensor)`."""
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, Mapping):
-        return {key: map_tensors(change, item) for key, item in value.items()}
+    if isinstance(value, MutableMapping):
+        changed = copy.copy(value)  # a class of its own stays one
+        for key, item in value.items():
+            changed[key] = map_tensors(change, item)
+        return changed
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(map_tensors(change, item) for item in value))
     if isinstance(value, (tuple, list)):
@@ -65,11 +69,10 @@ def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 def checked(inputs: Inputs) -> Inputs:
     """`inputs`, safe to compute with: not empty, finite, and free of the caller's autograd state."""
-    batch_size = None
+    batch_size = next((len(tensor) for _, tensor in inputs.tensors() if tensor.ndim), None)
     for name, tensor in inputs.tensors():
-        if tensor.ndim and batch_size is None:
-            batch_size = tensor.shape[0]
-        if not all_finite(tensor):
+        per_sample = tensor.ndim == 0 or len(tensor) == batch_size
+        if per_sample and not all_finite(tensor):  # a mask of another shape may well hold -inf
             raise BatchError(
                 f"{name} {_first_bad(tensor)}: clean or leave out that sample; "
                 "nothing was learned from this batch"
@@ -123,7 +126,7 @@ def split_batch(batch: Any) -> tuple[Inputs, Tensor]:
     return Inputs(tuple(x) if isinstance(x, (tuple, list)) else (x,), {}), y
 
 
-Client = Dataset[Any] | Sequence[Any] | tuple[Any, Tensor] | DataLoader[Any]
+Client = Dataset[Any] | Sequence[Any] | Mapping[str, Tensor] | DataLoader[Any]
 
 
 def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
@@ -141,8 +144,9 @@ def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
     if isinstance(client, TensorDataset):
         *x, y = client.tensors
         client = (x[0] if len(x) == 1 else tuple(x), y)
-    if isinstance(client, tuple) and len(client) == 2 and isinstance(client[1], Tensor):
-        return _slices(client, len(client[1]), batch_size)
+    pair = isinstance(client, (tuple, list)) and len(client) == 2 and isinstance(client[1], Tensor)
+    if pair or isinstance(client, Mapping):
+        return _slices(client, batch_size)
     if not hasattr(client, "__getitem__") or not hasattr(client, "__len__"):
         raise BatchError(
             "a client is a map-style dataset, a pair of tensors (x, y) or a DataLoader, "
@@ -151,15 +155,22 @@ def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
     return _collated(client, batch_size)
 
 
-def _slices(pair: tuple[Any, Tensor], samples: int, batch_size: int) -> Iterator[Any]:
-    lengths = {len(tensor) for _, tensor in Inputs(pair, {}).tensors()}
-    if lengths != {samples}:
-        raise BatchError(f"a client's inputs and labels have different lengths: {sorted(lengths)}")
-    for start in range(0, samples, batch_size):
-        yield map_tensors(itemgetter(slice(start, start + batch_size)), pair)
+def _slices(client: Any, batch_size: int) -> Iterator[Any]:
+    lengths = {len(tensor) for _, tensor in Inputs((client,), {}).tensors()}
+    if len(lengths) != 1:
+        raise BatchError(f"a client's tensors must be of one length, got {sorted(lengths)}")
+    for start in range(0, lengths.pop(), batch_size):
+        yield map_tensors(itemgetter(slice(start, start + batch_size)), client)
 
 
 def _collated(dataset: Any, batch_size: int) -> Iterator[Any]:
     for start in range(0, len(dataset), batch_size):
         stop = min(start + batch_size, len(dataset))
-        yield default_collate([dataset[index] for index in range(start, stop)])
+        samples = [dataset[index] for index in range(start, stop)]
+        try:
+            yield default_collate(samples)
+        except (RuntimeError, TypeError) as error:
+            raise BatchError(
+                f"samples {start} to {stop - 1} cannot be put into one batch: {error}. A client is a "
+                "dataset of (x, y) samples, a pair of tensors (x, y) or a DataLoader"
+            ) from error

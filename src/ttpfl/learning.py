@@ -3,14 +3,15 @@
 The pure steps are here; engines that spread clients over processes or machines call the same ones.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from ttpfl._version import __version__
 from ttpfl.direction import (
@@ -19,16 +20,16 @@ from ttpfl.direction import (
     DirectionCache,
     Objective,
     absorb,
-    at_least_float32,
     batch_key,
     entropy,
     move,
     probe,
 )
 from ttpfl.errors import BatchError, RatesError, TtpflError
-from ttpfl.inputs import Client, Inputs, all_finite, checked, client_batches, released, split_batch
+from ttpfl.inputs import Client, Inputs, checked, client_batches, released, split_batch
 from ttpfl.network import weights_hash
-from ttpfl.rates import Mode, Rates, average_rates
+from ttpfl.rates import Mode, Rates, average_rates, one_of
+from ttpfl.statistics import at_least_float32
 from ttpfl.twin import Readout, Twin, isolated
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -85,7 +86,7 @@ def refine_rates(
     True
     """
     rates.checked().check_fits(model)
-    twin = Twin(model, rates.modules, snapshot=False, readout=logits)
+    twin = Twin(model, rates.modules, readout=logits)
     return refine(twin, rates, batches, lr, mode, cache, objective, loss)
 
 
@@ -100,15 +101,14 @@ def refine(
     loss: Loss = cross_entropy,
 ) -> Rates:
     """`refine_rates` on a twin that is already there, for engines that keep one."""
-    if mode not in get_args(Mode):
-        raise RatesError(f"mode={mode!r} is not one of {', '.join(map(repr, get_args(Mode)))}")
+    one_of("mode", mode, get_args(Mode))
     if not lr > 0:
         raise RatesError(f"lr is {lr}: it must be positive")
     values = rates.values.detach().to(twin.device)
     group_of = {n: i for i, members in enumerate(rates.members.values()) for n in members}
-    scale = lr / rates.sizes.to(values).sqrt()
+    scale = lr / rates.sizes.clamp(min=1).to(values).sqrt()
     mean: Direction = {}
-    with isolated(twin.device):
+    with isolated():
         for index, batch in enumerate(batches):
             try:
                 inputs, labels = split_batch(batch)
@@ -117,13 +117,11 @@ def refine(
                 if mode == "online":
                     direction = _running_mean(mean, direction, index + 1)
                 slope = _slope(twin, group_of, values, direction, inputs, released(labels), loss)
-                values = values - scale * slope
-                if not all_finite(values):
-                    rates.with_values(values)  # says which one
+                values = rates.with_values(values - scale * slope).values
             except TtpflError as error:
                 error.add_note(f"in batch {index} of this client's turn")
                 raise
-    return rates.with_values(values.to(rates.values.device), mode=mode)
+    return rates.with_values(values.to(rates.values.device, copy=True), mode=mode)
 
 
 def _direction(twin: Twin, inputs: Inputs, objective: Objective, cache: DirectionCache | None) -> Direction:
@@ -158,7 +156,9 @@ def _slope(
     rates = values.unbind()
     moved = move(twin, direction, {name: rates[group_of[name]] for name in direction})
     leaves = moved.leaves()
-    result = loss(twin(inputs, moved), labels)
+    result = loss(twin.fast(inputs, moved), labels)
+    if not result.requires_grad:  # nothing that moves has any influence
+        return torch.zeros_like(values)
     gradients = torch.autograd.grad(result, list(leaves.values()), allow_unused=True)
     parts = {
         name: (direction[name].value * gradient).sum()
@@ -218,30 +218,29 @@ def learn_rates(
     rates = Rates.zeros(model) if rates is None else rates
     rates.checked().check_fits(model)
     cache = DirectionCache(OWN_CACHE_BYTES) if cache is None else cache
-    twin = Twin(model, rates.modules, snapshot=False, readout=logits)
+    twin = Twin(model, rates.modules, readout=logits)
     for number in range(rounds):
         turns = []
         for name in draw_cohort(list(named), cohort, seed, number):
             turn = rates
-            with isolated(twin.device):  # a DataLoader draws random numbers too
-                torch.default_generator.manual_seed(seed)  # and if it shuffles, always the same way
-                for _ in range(local_epochs):
-                    batches = _at_least_one(client_batches(named[name], batch_size))
-                    try:
+            for _ in range(local_epochs):
+                try:
+                    with _same_order(named[name], seed):
+                        batches = _at_least_one(client_batches(named[name], batch_size))
                         turn = refine(twin, turn, batches, lr, mode, cache, objective, loss)
-                    except TtpflError as error:
-                        error.add_note(f"client {name!r}, round {number}")
-                        raise
+                except TtpflError as error:
+                    error.add_note(f"client {name!r}, round {number}")
+                    raise
             turns.append(turn)
         rates = average_rates(turns)
     learned = {
-        "rounds": rounds,
+        "rounds": int(rounds),
         "clients": len(named),
-        "cohort": cohort,
-        "lr": lr,
-        "batch_size": batch_size,
-        "local_epochs": local_epochs,
-        "seed": seed,
+        "cohort": int(cohort),
+        "lr": float(lr),
+        "batch_size": int(batch_size),
+        "local_epochs": int(local_epochs),
+        "seed": int(seed),
         "library": __version__,
     }
     return rates.with_values(rates.values, mode=mode, learned=learned, weights_hash=weights_hash(model))
@@ -257,13 +256,30 @@ def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list
     return [names[index] for index in sorted(chosen)]
 
 
-def _at_least_one(batches: Iterable[Any]) -> Iterable[Any]:
-    iterator = iter(batches)
-    first = list(islice(iterator, 1))
-    if not first:
+@contextmanager
+def _same_order(client: Client, seed: int) -> Iterator[None]:
+    """A DataLoader draws random numbers: always the same ones, and the generators stay as they were."""
+    own = getattr(client, "generator", None)
+    generators = [torch.default_generator, *([own] if own is not None else [])]
+    if not isinstance(client, DataLoader):
+        generators = []
+    states = [generator.get_state() for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(seed)
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+
+
+def _at_least_one(batches: Iterable[Any]) -> Iterator[Any]:
+    empty = True
+    for batch in batches:
+        empty = False
+        yield batch
+    if empty:
         raise BatchError("the client has no data: leave it out")
-    yield from first
-    yield from iterator
 
 
 def _check_counts(named: Mapping[Any, Client], **counts: int) -> None:

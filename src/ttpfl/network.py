@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +50,8 @@ def describe(model: nn.Module) -> tuple[ModuleSpec, ...]:
     >>> [spec.name for spec in describe(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, affine=False)))]
     ['0.weight', '0.bias', '1.running_mean', '1.running_var']
     """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ModelError("a TorchScript model cannot be adapted: hand over the nn.Module it was made from")
     found = list(_movable_tensors(model))
     block_of = _block_names(model, [name for name, *_ in found])
     return tuple(
@@ -127,8 +131,8 @@ def _child_below(name: str, opened: set[str]) -> str:
 
 
 def _can_open(model: nn.Module, path: str, names: list[str]) -> bool:
-    inside = {name[len(path) + 1 :].split(".")[0] for name in names if name.startswith(f"{path}.")}
-    return bool(inside) and any(True for _ in model.get_submodule(path).children())
+    inside = any(name.startswith(f"{path}.") for name in names)
+    return inside and any(True for _ in model.get_submodule(path).children())
 
 
 def fingerprint(model: nn.Module, specs: Iterable[ModuleSpec]) -> str:
@@ -138,11 +142,37 @@ def fingerprint(model: nn.Module, specs: Iterable[ModuleSpec]) -> str:
     """
     tensors = [[spec.name, list(spec.shape)] for spec in specs]
     norms = [
-        [path, type(layer).__name__, getattr(layer, "eps", None)]
+        [path, type(layer).__name__, {name: _simple(getattr(layer, name, None)) for name in _NORM_SETTINGS}]
         for path, layer in model.named_modules()
         if "norm" in type(layer).__name__.lower()
     ]
     return hashlib.sha256(json.dumps([tensors, norms]).encode()).hexdigest()
+
+
+_NORM_SETTINGS = ("num_features", "num_groups", "normalized_shape", "eps", "affine", "track_running_stats")
+
+
+def _simple(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_simple(item) for item in value]
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def configuration(model: nn.Module) -> str:
+    """Every layer's class and plain attributes, such as a temperature or a number of heads."""
+    internal = vars(nn.Module()).keys()
+    lines = []
+    for path, layer in model.named_modules():
+        plain = {
+            name: value
+            for name, value in vars(layer).items()
+            if name not in internal and (value is None or isinstance(value, _PLAIN) or callable(value))
+        }
+        lines.append(f"{path} {type(layer).__module__}.{type(layer).__qualname__} {plain}")
+    return "\n".join(lines)
+
+
+_PLAIN = (bool, int, float, complex, str, tuple, list, dict, set, frozenset, Enum)
 
 
 def weights_hash(model: nn.Module) -> str:
@@ -157,5 +187,6 @@ def weights_hash(model: nn.Module) -> str:
 def hash_tensor(digest: "hashlib._Hash", tensor: Tensor) -> None:
     """Feed dtype, shape and content of `tensor` to `digest`."""
     tensor = tensor.detach().cpu()
+    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
     digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
     digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)

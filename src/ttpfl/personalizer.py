@@ -2,17 +2,18 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ttpfl.direction import Change, Direction, Objective, absorb, at_least_float32, entropy, move, probe
-from ttpfl.errors import BatchError, RatesError
+from ttpfl.direction import Change, Direction, Objective, absorb, check_finite, entropy, move, probe
+from ttpfl.errors import RatesError
 from ttpfl.health import Figures, Health, changed_share
 from ttpfl.inputs import Inputs, all_finite, checked
-from ttpfl.rates import Mode, Rates
-from ttpfl.twin import Moved, Readout, Twin, embed, isolated
+from ttpfl.rates import Mode, Rates, one_of
+from ttpfl.twin import Moved, Readout, Twin, isolated
 
 log = logging.getLogger("ttpfl")
 
@@ -21,7 +22,8 @@ class Personalizer(nn.Module):
     """Answers each unlabelled batch with the logits of the model, adapted to that batch or stream.
 
     It holds a snapshot of the model: later changes of the model do not reach it, and it never
-    changes the model. `to(device)` moves it.
+    changes the model. `to(device)` moves it. `state_dict()` holds what it learned and nothing else
+    (the number of batches and the mean of their directions), for `load_state_dict()` elsewhere.
 
     Args:
         model: any network; it is used in evaluation mode.
@@ -54,8 +56,7 @@ class Personalizer(nn.Module):
         objective: Objective = entropy,
     ) -> None:
         super().__init__()
-        if mode not in get_args(Mode):
-            raise RatesError(f"mode={mode!r} is not one of {', '.join(map(repr, get_args(Mode)))}")
+        one_of("mode", mode, get_args(Mode))
         if decay is not None and not (mode == "online" and 0 < decay < 1):
             raise RatesError(
                 f"decay={decay} with mode={mode!r}: it takes mode='online' and a number in (0, 1)"
@@ -68,6 +69,8 @@ class Personalizer(nn.Module):
         moving = {name: rate for name, rate in rates.by_module().items() if rate != 0}
         self._twin = Twin(model, [s for s in rates.modules if s.name in moving], readout=logits)
         self._rates = {name: rate.to(self._twin.device, copy=True) for name, rate in moving.items()}
+        self._mean: Direction = {}
+        self._count = 0
         self.reset()
 
     def reset(self) -> None:
@@ -80,43 +83,59 @@ class Personalizer(nn.Module):
         >>> personal.health.batches
         0
         """
-        self._mean: Direction = {}
-        self._count = 0
+        self._forget()
         self._health = Health()
 
     @property
     def health(self) -> Health:
-        """Label-free figures of the last batch and smoothed over the recent ones."""
+        """Label-free figures of the last batch and smoothed over the recent ones.
+
+        >>> model = nn.Linear(3, 2)
+        >>> Personalizer(model, Rates.zeros(model)).health
+        Health(batches=0, fallbacks=0, last=None, smoothed=None)
+        """
         return self._health
 
     @property
     def fallbacks(self) -> int:
-        """Batches answered by the plain model because adaptation overflowed."""
+        """Batches answered by the plain model because adaptation overflowed.
+
+        >>> model = nn.Linear(3, 2)
+        >>> Personalizer(model, Rates.zeros(model)).fallbacks
+        0
+        """
         return self._health.fallbacks
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Adapt to this batch and return its logits; call it with the model's own arguments.
 
-        Nothing is learned from a batch that raises an error or whose direction is not finite.
+        A batch that cannot be used (empty, NaN, wrong shape) raises an error and changes nothing. If
+        adaptation overflows, the plain model answers; a direction that is not finite is not
+        learned, and a mean that leads to logits that are not finite is given up.
+
+        >>> model = nn.Linear(3, 2)
+        >>> Personalizer(model, Rates.zeros(model))(torch.zeros(0, 3))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ttpfl.errors.BatchError: the batch is empty ...
         """
-        with isolated(self._twin.device):
+        with isolated():
             inputs = checked(Inputs(args, kwargs))
             if not self._rates:
                 return self._answer_plainly(inputs)
             plain, before, direction = probe(self._twin, inputs, self._objective)
-            _check_plain(plain)
             with torch.no_grad():
                 if not _finite(direction):
                     return self._fall_back(inputs)
                 self._learn(direction)
                 del direction  # the adapted weights take its place in memory
                 moved = move(self._twin, self._mean, self._rates)
-                adapted = self._twin(inputs, moved, fast=False)
+                adapted = self._twin.plain(inputs, moved)
                 if not all_finite(adapted):
+                    self._forget()  # a mean that overflows is not to be trusted any more
                     return self._fall_back(inputs)
                 after, norm = float(self._objective(adapted)), self._change_norm(moved)
-                share = changed_share(plain, adapted)
-                self._note(Figures(float(before), after, norm, share))
+                self._note(Figures(float(before), after, norm, changed_share(plain, adapted)))
                 return adapted
 
     def predict(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -130,14 +149,15 @@ class Personalizer(nn.Module):
         >>> torch.equal(personal(x), personal.predict(x))
         True
         """
-        with isolated(self._twin.device), torch.no_grad():
+        with isolated(), torch.no_grad():
             inputs = checked(Inputs(args, kwargs))
             if self._mean:
                 moved = move(self._twin, self._mean, self._rates)
-                adapted = self._twin(inputs, moved, fast=False)
+                adapted = self._twin.plain(inputs, moved)
                 if all_finite(adapted):
                     return adapted
-            return _check_plain(self._twin.plain(inputs))
+                self._count_fallback()
+            return check_finite(self._twin.plain(inputs))
 
     def adapted_state_dict(self) -> dict[str, Tensor]:
         """The adapted weights as a plain state dict of the model, to export or to load elsewhere.
@@ -152,24 +172,20 @@ class Personalizer(nn.Module):
         >>> torch.allclose(model(torch.eye(3)), logits)
         True
         """
-        model = self._twin.model
-        own = {**self._twin.parameters, **dict(model.named_buffers())}
         with torch.inference_mode(False), torch.no_grad():
-            moved = move(self._twin, self._mean, self._rates)
-            adapted = {id(own[name]): tensor for name, tensor in moved.whole.items()}
-            for name, (taps, window) in moved.windows.items():
-                adapted[id(own[name])] = embed(own[name], taps, window)
-            # By identity, so that a shared tensor is adapted under each of its names.
-            state = model.state_dict(keep_vars=True)
-            return {name: adapted.get(id(t), t).detach().clone() for name, t in state.items()}
+            return self._twin.state_dict(move(self._twin, self._mean, self._rates))
 
     def _learn(self, direction: Direction) -> None:
         self._count += 1
-        weight = max(1 / self._count, 1 - (self.decay or 1))
         if self.mode == "batch" or not self._mean:
             self._mean = direction
         else:
+            weight = 1 / self._count if self.decay is None else max(1 / self._count, 1 - self.decay)
             absorb(self._mean, direction, weight)
+
+    def _forget(self) -> None:
+        self._mean.clear()
+        self._count = 0
 
     def _change_norm(self, moved: Moved) -> float:
         parts = []
@@ -180,28 +196,37 @@ class Personalizer(nn.Module):
                 parts.append(self._rates[name] * change.value.norm())
         return float(torch.stack(parts).norm())
 
-    def _answer_plainly(self, inputs: Inputs, fallback: bool = False) -> Tensor:
+    def _answer_plainly(self, inputs: Inputs) -> Tensor:
         with torch.no_grad():
-            plain = _check_plain(self._twin.plain(inputs))
+            plain = check_finite(self._twin.plain(inputs))
             value = float(self._objective(plain))
-        self._note(Figures(value, value, 0.0, 0.0), fallback)
+        self._note(Figures(value, value, 0.0, 0.0))
         return plain
 
     def _fall_back(self, inputs: Inputs) -> Tensor:
+        self._count_fallback()
+        return self._answer_plainly(inputs)
+
+    def _count_fallback(self) -> None:
         if not self.fallbacks:
             log.warning(
                 "adaptation gave logits that are not finite: answering with the plain model; "
                 "see Personalizer.fallbacks (this is said once)"
             )
-        return self._answer_plainly(inputs, fallback=True)
+        self._health = replace(self._health, fallbacks=self.fallbacks + 1)
 
-    def _note(self, figures: Figures, fallback: bool = False) -> None:
-        self._health = self._health.after(figures, fallback)
+    def _note(self, figures: Figures) -> None:
+        self._health = self._health.after(figures)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._twin.apply(fn)
-        self._rates = {name: rate.to(self._twin.device) for name, rate in self._rates.items()}
-        self._mean = {n: c._replace(value=at_least_float32(fn(c.value))) for n, c in self._mean.items()}
+        device = self._twin.device
+        with torch.inference_mode(False):
+            self._rates = {name: rate.to(device) for name, rate in self._rates.items()}
+            for name, change in self._mean.items():
+                # Means stay in float32 or better, whatever the model is cast to.
+                dtype = torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
+                self._mean[name] = change._replace(value=change.value.to(device, dtype))
         return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -216,7 +241,8 @@ class Personalizer(nn.Module):
         """Take over a `state_dict()`, all or nothing."""
         start = f"{prefix}mean."
         found = {key.removeprefix(start): t for key, t in state_dict.items() if key.startswith(start)}
-        count = int(state_dict.get(f"{prefix}count", -1))
+        stored = state_dict.get(f"{prefix}count", torch.tensor(-1))
+        count = int(stored) if stored.numel() == 1 else -1
         if count < 0 or (count > 0) != bool(found):
             raise RatesError("this is not the state of a personalizer: 'count' or the means are missing")
         if found and found.keys() != self._rates.keys():
@@ -232,20 +258,12 @@ class Personalizer(nn.Module):
                     f"mean direction of {name!r} has shape {tuple(tensor.shape)} (expected {shape}) "
                     "or is not finite"
                 )
-            value = at_least_float32(tensor.detach().to(self._twin.device, copy=True))
+            with torch.inference_mode(False):
+                dtype = torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
+                value = tensor.detach().to(self._twin.device, dtype, copy=True)
             mean[name] = Change(value, None, shape)
         self._count, self._mean = count, {name: mean[name] for name in self._rates if name in mean}
 
 
 def _finite(direction: Direction) -> bool:
     return all(all_finite(change.value) for change in direction.values())
-
-
-def _check_plain(logits: Tensor) -> Tensor:
-    if not all_finite(logits):
-        bad = (~torch.isfinite(logits)).flatten(1).any(1).nonzero()
-        raise BatchError(
-            f"the model itself gives logits that are not finite, first for sample {int(bad[0])}: "
-            "check the model and the scale of its inputs; nothing was learned from this batch"
-        )
-    return logits

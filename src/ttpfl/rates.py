@@ -1,5 +1,6 @@
 """How far each module may move: the vector of adaptation rates."""
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl import rates_file, rates_text
-from ttpfl.errors import RatesError
+from ttpfl.errors import RatesError, RatesFileError
 from ttpfl.network import ModuleSpec, describe, fingerprint, weights_hash
+
+log = logging.getLogger("ttpfl")
 
 Granularity = Literal["tensor", "layer", "block", "kind"]
 Only = Literal["params", "stats"]
@@ -62,8 +65,8 @@ class Rates:
         >>> Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), only="stats").names
         ('1.running_mean', '1.running_var')
         """
-        _one_of("granularity", granularity, get_args(Granularity))
-        _one_of("only", only, (None, *get_args(Only)))
+        one_of("granularity", granularity, get_args(Granularity))
+        one_of("only", only, (None, *get_args(Only)))
         specs = describe(model)
         modules = tuple(
             spec
@@ -78,7 +81,7 @@ class Rates:
             )
         groups = dict.fromkeys(map(_GROUP_OF[granularity], modules))
         return cls(
-            values=torch.zeros(len(groups)),
+            values=torch.zeros(len(groups), dtype=torch.float32),
             modules=modules,
             granularity=granularity,
             only=only,
@@ -88,7 +91,11 @@ class Rates:
 
     @property
     def groups(self) -> dict[str, tuple[ModuleSpec, ...]]:
-        """The modules that share a rate, by the rate's name, in the order of `values`."""
+        """The modules that share a rate, by the rate's name, in the order of `values`.
+
+        >>> [spec.kind for spec in Rates.zeros(nn.Linear(3, 2), granularity="layer").groups["weight"]]
+        ['linear.weight']
+        """
         grouped: dict[str, list[ModuleSpec]] = {}
         for spec in self.modules:
             grouped.setdefault(_GROUP_OF[self.granularity](spec), []).append(spec)
@@ -96,22 +103,38 @@ class Rates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The rates' names: state-dict keys in state-dict order, or group names."""
+        """The rates' names: state-dict keys in state-dict order, or group names.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).names
+        ('weight', 'bias')
+        """
         return tuple(self.groups)
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
-        """The state-dict keys that each rate moves."""
+        """The state-dict keys that each rate moves.
+
+        >>> Rates.zeros(nn.Linear(3, 2), granularity="kind").members
+        {'linear.weight': ('weight',), 'linear.bias': ('bias',)}
+        """
         return {name: tuple(spec.name for spec in specs) for name, specs in self.groups.items()}
 
     @property
     def sizes(self) -> Tensor:
-        """Number of scalars that each rate moves."""
+        """Number of scalars that each rate moves.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).sizes
+        tensor([6, 2])
+        """
         return torch.tensor([sum(spec.size for spec in specs) for specs in self.groups.values()])
 
-    def by_module(self, values: Tensor | None = None) -> dict[str, Tensor]:
-        """Each module's rate as a scalar tensor, by state-dict key."""
-        rates = (self.values if values is None else values).unbind()
+    def by_module(self) -> dict[str, Tensor]:
+        """Each module's rate as a scalar tensor, by state-dict key.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).with_values(torch.tensor([0.5, 0.0])).by_module()
+        {'weight': tensor(0.5000), 'bias': tensor(0.)}
+        """
+        rates = self.values.detach().unbind()
         return {
             spec.name: rate for rate, specs in zip(rates, self.groups.values(), strict=True) for spec in specs
         }
@@ -125,8 +148,19 @@ class Rates:
         return replace(self, values=values, **changes).checked()
 
     def checked(self) -> Self:
-        """These rates, if `values` are finite numbers of the right count; else an error."""
+        """These rates, if `values` are finite numbers of the right count; else an error.
+
+        >>> rates = Rates.zeros(nn.Linear(3, 2))
+        >>> rates.values[1] = float("nan")
+        >>> rates.checked()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ttpfl.errors.RatesError: the rate of 'bias' is nan: ...
+        """
         names = self.names
+        if not isinstance(self.values, Tensor) or not self.values.is_floating_point():
+            kind = self.values.dtype if isinstance(self.values, Tensor) else type(self.values).__name__
+            raise RatesError(f"values must be a tensor of floating-point numbers, not {kind}")
         if tuple(self.values.shape) != (len(names),):
             raise RatesError(
                 f"values have shape {tuple(self.values.shape)}, but there are {len(names)} rates"
@@ -141,10 +175,15 @@ class Rates:
         return self
 
     def check_fits(self, model: nn.Module) -> None:
-        """Raise a RatesError that names the first difference if `model` has another architecture."""
+        """Raise a RatesError that names the first difference if `model` has another architecture.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).check_fits(nn.Linear(3, 2))
+        """
         theirs = {spec.name: spec for spec in describe(model)}
         for spec in self.modules:
             other = theirs.get(spec.name)
+            if other is not None and other.statistic != spec.statistic:
+                raise RatesError(f"{spec.name!r} is a running statistic in only one of rates and model")
             if other is None or other.shape != spec.shape:
                 found = "no such module" if other is None else f"shape {other.shape}"
                 raise RatesError(
@@ -188,11 +227,18 @@ class Rates:
         ...
         ttpfl.errors.RatesError: ... module 'weight' has shape (2, 3) in the rates, and the model has ...
         """
-        rates = cls(**rates_file.read(path)).checked()
+        rates = cls(**rates_file.read(path))
+        try:
+            one_of("granularity", rates.granularity, get_args(Granularity))
+            one_of("only", rates.only, (None, *get_args(Only)))
+            one_of("mode", rates.mode, get_args(Mode))
+            rates.checked()
+        except RatesError as error:
+            raise RatesFileError(f"{path} is not a sound rates file: {error}") from None
         if model is not None:
             rates.check_fits(model)
             if rates.weights_hash and rates.weights_hash != weights_hash(model):
-                rates_file.log.warning(
+                log.warning(
                     "%s was learned for other weights of this architecture: usually fine after further "
                     "training, but compare with and without adaptation",
                     path,
@@ -239,8 +285,9 @@ def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None
     first = rates[0]
     for index, other in enumerate(rates):
         other.checked()
-        if (other.modules, other.granularity) != (first.modules, first.granularity):
-            raise RatesError(f"rates {index} are for other modules or another granularity than rates 0")
+        for what in ("modules", "granularity", "mode"):
+            if getattr(other, what) != getattr(first, what):
+                raise RatesError(f"rates {index} and rates 0 have different {what}: average like with like")
     factors = [1.0] * len(rates) if weights is None else [float(weight) for weight in weights]
     if len(factors) != len(rates):
         raise RatesError(f"{len(factors)} weights for {len(rates)} rates: pass one each")
@@ -256,6 +303,7 @@ def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None
     return first.with_values(torch.tensor(means, dtype=torch.float64).to(first.values.dtype))
 
 
-def _one_of(name: str, value: Any, known: Sequence[Any]) -> None:
+def one_of(name: str, value: Any, known: Sequence[Any]) -> None:
+    """Raise a RatesError that lists the known choices if `value` is none of them."""
     if value not in known:
         raise RatesError(f"{name}={value!r} is not one of {', '.join(map(repr, known))}")

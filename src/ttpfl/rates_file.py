@@ -8,7 +8,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,23 +43,23 @@ def write(path: str | PathLike[str], rates: "Rates") -> None:
     card["checksum"] = _checksum(card, values)
     data = save({"rates": values}, metadata={"ttpfl": json.dumps(card)})
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read(path: str | PathLike[str]) -> dict[str, Any]:
     """The fields of the `Rates` in the file at `path`; a RatesFileError if it is not a sound one."""
-    if os.path.getsize(path) > LARGEST:
-        raise RatesFileError(f"{path} is too large for a rates file ({os.path.getsize(path)} bytes)")
+    with open(path, "rb") as file:  # missing files and directories get the system's own words
+        size = os.fstat(file.fileno()).st_size
+    if size > LARGEST:
+        raise RatesFileError(f"{path} is too large for a rates file ({size} bytes)")
     try:
         with safe_open(path, framework="pt") as file:
             card = json.loads((file.metadata() or {})["ttpfl"])
@@ -84,11 +83,20 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
         )
     if card.pop("checksum") != _checksum(card, values):
         raise RatesFileError("is damaged (its checksum does not match): get it again")
-    modules = tuple(
-        ModuleSpec(**dict(zip(_MODULE_FIELDS, row, strict=True)) | {"shape": tuple(row[1])})
-        for row in card["modules"]
-    )
+    modules = tuple(_module(*row) for row in card["modules"])
+    if values.dtype != torch.float32 or len({spec.name for spec in modules}) != len(modules):
+        raise RatesFileError("holds values that are not float32, or a module twice")
     return {"values": values, "modules": modules} | {name: card[name] for name in _RATES_FIELDS}
+
+
+def _module(
+    name: str, shape: list[int], kind: str, block: str, statistic: bool, nonnegative: bool
+) -> ModuleSpec:
+    texts, flags = (name, kind, block), (statistic, nonnegative)
+    sound = all(isinstance(text, str) for text in texts) and all(isinstance(flag, bool) for flag in flags)
+    if not sound or not all(isinstance(side, int) and side >= 0 for side in shape):
+        raise RatesFileError(f"describes a module in a way that makes no sense: {name!r}")
+    return ModuleSpec(name, tuple(shape), kind, block, statistic, nonnegative)
 
 
 def _checksum(card: dict[str, Any], values: Tensor) -> str:

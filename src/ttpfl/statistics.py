@@ -86,10 +86,15 @@ def _moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
         count *= x.shape[dim]
     if count < 2:
         return None
-    x = x if x.dtype == torch.float64 else x.float()
+    x = at_least_float32(x)
     mean = x.mean(dims, keepdim=True)
     variance = (x - mean).square_().sum(dims) / (count - 1)
     return mean.squeeze(dims), variance
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """`tensor`, in float32 if it is of half precision."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 def batch_norm(
@@ -108,8 +113,11 @@ def batch_norm(
     times -weight / sqrt(var + eps), and the derivative in `var` is that in `weight` times
     -weight / (2 (var + eps)). So zeros that carry the gradient are added to `bias` and `weight`.
     """
-    if running_mean is None or running_var is None or training:
+    if running_mean is None or running_var is None:
         return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if training:  # the stored statistics do not matter
+        stored = (running_mean.detach(), running_var.detach())
+        return F.batch_norm(input, *stored, weight, bias, training, momentum, eps)
     if running_mean.requires_grad or running_var.requires_grad:
         mean, var = running_mean.detach(), running_var.detach()
         scale = torch.ones_like(var) if weight is None else weight
@@ -119,6 +127,21 @@ def batch_norm(
         weight = scale - slope / (2 * (var + eps)) * (running_var - var)
         running_mean, running_var = mean, var
     return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+
+
+def torch_batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """`torch.batch_norm`, which has another order of arguments."""
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 def instance_norm(

@@ -1,29 +1,26 @@
 """A private twin of the user's model, in evaluation mode, whose tensors can be moved for one pass.
 
-All computing happens in the twin, so the user's model is never touched. The twin also knows two
-things that the plain model does not: how to differentiate in running statistics, and how to leave
-out convolution taps that see nothing but padding.
+All computing happens in the twin, so the user's model is never touched.
 """
 
 import copy
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from ttpfl import statistics
-from ttpfl.convolution import Narrow, Taps, conv2d
+from ttpfl.arithmetic import Arithmetic, DrawWatch, channels_last
+from ttpfl.convolution import Narrow, Taps
 from ttpfl.errors import BatchError, ModelError
 from ttpfl.inputs import Inputs
-from ttpfl.network import ModuleSpec, weights_hash
+from ttpfl.network import ModuleSpec, configuration, weights_hash
+from ttpfl.statistics import StatisticsRule, rule_for
 
 log = logging.getLogger("ttpfl")
 
@@ -43,72 +40,135 @@ class Moved:
         return {name: tensor.requires_grad_() for name, tensor in tensors.items()}
 
 
+@dataclass
+class Record:
+    """What is to be noted in a pass: batch statistics by buffer, and the windows of kernels used."""
+
+    statistics: dict[str, list[Tensor]]
+    windows: set[tuple[str, Taps]] = field(default_factory=set)
+
+    def clear(self) -> None:
+        """Forget a pass that failed."""
+        self.windows.clear()
+        for values in self.statistics.values():
+            values.clear()
+
+
 @contextmanager
-def isolated(device: torch.device) -> Iterator[None]:
-    """Gradients on, whatever the caller's mode, and the random state handed back as it was found."""
-    before = torch.get_rng_state()
-    before_cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+def isolated() -> Iterator[None]:
+    """Gradients on, whatever the caller's mode."""
+    cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)  # it would keep every moved weight
     try:
         with torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
-        # Only if the model drew numbers: another thread may be drawing its own meanwhile.
-        if not torch.equal(torch.get_rng_state(), before):
-            torch.set_rng_state(before)
-        if before_cuda is not None:
-            torch.cuda.set_rng_state(before_cuda, device)
+        torch.set_autocast_cache_enabled(cached)
 
 
 class Twin:
-    """A private evaluation-mode copy of `model`.
+    """A private evaluation-mode copy of `model`; later changes of the model do not reach it.
 
     Args:
         model: the user's model.
         movable: the tensors that will move; gradients are computed for these alone.
-        snapshot: copy the weights, so that later changes of the model do not reach the twin;
-            without it they are shared, which saves memory and time for a short life.
         readout: from the model's output to logits; the output itself if None.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        movable: Iterable[ModuleSpec],
-        *,
-        snapshot: bool = True,
-        readout: Readout | None = None,
+        self, model: nn.Module, movable: Iterable[ModuleSpec], readout: Readout | None = None
     ) -> None:
-        self.model = _private_copy(model, snapshot).eval()
+        self.model = _private_copy(model)
+        self.model.eval()
         self.specs = {spec.name: spec for spec in movable}
         self.readout = readout
-        self._channels_last = True
         self._index_tensors()
-
-    @cached_property
-    def content(self) -> str:
-        """A hash of the weights and of how the model describes itself."""
-        return weights_hash(self.model) + repr(self.model)
+        # Both are found out in the first pass.
+        self._likes_channels_last = True
+        self._leaves_traces: bool | None = None
 
     def _index_tensors(self) -> None:
         self.parameters = dict(self.model.named_parameters())
         for name, parameter in self.parameters.items():
             parameter.requires_grad_(name in self.specs)
-        everything = {**self.parameters, **dict(self.model.named_buffers())}
+        own = {**self.parameters, **dict(self.model.named_buffers())}
         # The same tensors, apart from autograd.
-        self.tensors = {name: tensor.detach() for name, tensor in everything.items()}
+        self.tensors = {name: tensor.detach() for name, tensor in own.items()}
         self.device = next(iter(self.tensors.values()), torch.empty(0)).device
+        self._places = _places(self.model, {name: own[name] for name in self.specs})
         self._windows: dict[tuple[str, Taps], Tensor] = {}
+        self._buffers: list[_KeptBuffer] | None = None
+        self.__dict__.pop("content", None)
 
     @cached_property
-    def _places(self) -> dict[str, list[tuple[dict[str, Any], str]]]:
-        """Where the model keeps each movable tensor; a shared one has several places."""
-        of_tensor: dict[int, list[tuple[dict[str, Any], str]]] = {}
-        for layer in self.model.modules():
-            for store in (layer._parameters, layer._buffers):
-                for key, tensor in store.items():
-                    of_tensor.setdefault(id(tensor), []).append((store, key))
-        everything = {**self.parameters, **dict(self.model.named_buffers())}
-        return {name: of_tensor[id(everything[name])] for name in self.specs}
+    def content(self) -> str:
+        """A hash of the weights and of everything else that is known to shape the computation."""
+        return weights_hash(self.model) + configuration(self.model)
+
+    def apply(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Change every tensor, as `nn.Module.to` does."""
+        with torch.inference_mode(False):
+            self.model._apply(change)
+            self._index_tensors()
+
+    def window(self, name: str, taps: Taps) -> Tensor:
+        """The named kernel's window as a leaf tensor of its own; made once."""
+        if (name, taps) not in self._windows:
+            window = taps.of(self.tensors[name]).contiguous()
+            self._windows[name, taps] = window.requires_grad_(name in self.specs)
+        return self._windows[name, taps]
+
+    def plain(self, inputs: Inputs, moved: Moved | None = None) -> Tensor:
+        """The logits by the model's own operations, so with the same bits for the same tensors."""
+
+        def run() -> Any:
+            own = inputs.map(Tensor.clone)
+            with self._holding(self._whole(moved or Moved())):
+                return self.model(*own.args, **own.kwargs)
+
+        return self._logits(inputs, run)
+
+    def fast(self, inputs: Inputs, moved: Moved | None = None, record: Record | None = None) -> Tensor:
+        """The logits in the fastest way known, differentiable in everything that moves.
+
+        Rounding errors are of the same size as the plain model's, but not the same ones.
+        """
+        moved, record = moved or Moved(), record or Record({})
+        if self._likes_channels_last:
+            try:
+                return self._fast(inputs, channels_last, moved, record)
+            except BatchError:
+                # Some code depends on the layout. If the batch as given works, stay with that.
+                record.clear()
+                logits = self._fast(inputs, Tensor.clone, moved, record)
+                self._likes_channels_last = False
+                log.info("the model depends on the layout of its inputs: computing without channels_last")
+                return logits
+        return self._fast(inputs, Tensor.clone, moved, record)
+
+    def _fast(
+        self, inputs: Inputs, lay_out: Callable[[Tensor], Tensor], moved: Moved, record: Record
+    ) -> Tensor:
+        def run() -> Any:
+            own = inputs.map(lay_out)
+            arithmetic = Arithmetic(self._narrow(moved, record.windows), lay_out is channels_last)
+            with self._holding(moved.whole), _watching(self.model, record.statistics), arithmetic:
+                return self.model(*own.args, **own.kwargs)
+
+        return self._logits(inputs, run)
+
+    def state_dict(self, moved: Moved) -> dict[str, Any]:
+        """The model's own state dict with the moved tensors in it, as copies."""
+        with self._holding(self._whole(moved)):
+            state = self.model.state_dict()
+        return {
+            key: value.clone(memory_format=torch.contiguous_format) if isinstance(value, Tensor) else value
+            for key, value in state.items()
+        }
+
+    def _whole(self, moved: Moved) -> dict[str, Tensor]:
+        embedded = {n: embed(self.tensors[n], *taps_window) for n, taps_window in moved.windows.items()}
+        return {**moved.whole, **embedded}
 
     @contextmanager
     def _holding(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
@@ -122,69 +182,6 @@ class Twin:
         finally:
             for store, key, original in own:
                 store[key] = original
-
-    def window(self, name: str, taps: Taps) -> Tensor:
-        """The named kernel's window as a leaf tensor of its own; made once."""
-        if (name, taps) not in self._windows:
-            window = taps.of(self.tensors[name]).contiguous()
-            self._windows[name, taps] = window.requires_grad_(name in self.specs)
-        return self._windows[name, taps]
-
-    def apply(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Change every tensor, as `nn.Module.to` does."""
-        self.model._apply(change)
-        self._index_tensors()
-        for stale in ("content", "_places"):
-            self.__dict__.pop(stale, None)
-
-    def plain(self, inputs: Inputs) -> Tensor:
-        """The logits of the model as it is: the same operations, so the same bits."""
-        return self._logits(inputs, lambda: self.model(*inputs.args, **inputs.kwargs))
-
-    def __call__(
-        self,
-        inputs: Inputs,
-        moved: Moved | None = None,
-        used: set[tuple[str, Taps]] | None = None,
-        fast: bool = True,
-    ) -> Tensor:
-        """The logits with `moved` in place of the model's own tensors.
-
-        Windows of kernels that stood for the model's own kernels are added to `used`. A `fast` pass
-        takes what the CPU likes best, at the price of other rounding errors than the model's own.
-        """
-        moved = moved or Moved()
-        narrow = self._narrow(moved, set() if used is None else used)
-
-        def run(inputs: Inputs) -> Any:
-            with self._holding(moved.whole), _Arithmetic(narrow, fast):
-                return self.model(*inputs.args, **inputs.kwargs)
-
-        if fast and self._channels_last:
-            try:
-                return self._logits(inputs, lambda: run(inputs.map(_channels_last)))
-            except BatchError:
-                # Some code depends on strides. If the batch as given works, stay with that.
-                logits = self._logits(inputs, lambda: run(inputs))
-                self._channels_last = False
-                log.info("the model needs contiguous inputs: computing without channels_last")
-                return logits
-        return self._logits(inputs, lambda: run(inputs))
-
-    def _logits(self, inputs: Inputs, run: Callable[[], Any]) -> Tensor:
-        try:
-            output = run()
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
-            raise BatchError(f"the model cannot process this batch ({inputs}): {error}") from error
-        logits = output if self.readout is None else self.readout(output)
-        if not isinstance(logits, Tensor):
-            raise BatchError(
-                f"the model's output is a {type(logits).__name__}, not a tensor: "
-                "pass logits=, a function from the output to logits"
-            )
-        return logits
 
     def _narrow(self, moved: Moved, used: set[tuple[str, Taps]]) -> Narrow:
         names = {id(parameter): name for name, parameter in self.parameters.items()}
@@ -203,34 +200,112 @@ class Twin:
 
         return narrow
 
-    @contextmanager
-    def watching(self, names: Collection[str]) -> Iterator[dict[str, list[Tensor]]]:
-        """While open, collects the batch statistics of the named buffers, one entry per layer call."""
-        seen: dict[str, list[Tensor]] = {name: [] for name in names}
-        handles = []
-        for path, layer in self.model.named_modules():
-            rule = statistics.rule_for(layer)
-            prefix = f"{path}." if path else ""
-            if rule and any(prefix + buffer in seen for buffer in rule.buffers):
-                hook = _statistics_hook(rule, prefix, seen)
-                handles.append(layer.register_forward_pre_hook(hook, with_kwargs=True))
+    def _logits(self, inputs: Inputs, run: Callable[[], Any]) -> Tensor:
         try:
-            yield seen
+            output = self._without_traces(run)
+            logits = output if self.readout is None else self.readout(output)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
+            raise BatchError(f"the model cannot process this batch ({inputs}): {error}") from error
+        if not isinstance(logits, Tensor):
+            raise BatchError(
+                f"the model's output is a {type(logits).__name__}, not a tensor: "
+                "pass logits=, a function from the output to logits"
+            )
+        return logits
+
+    def _without_traces(self, run: Callable[[], Any]) -> Any:
+        """Run one pass; the random state, and buffers that it wrote to, are handed back as found.
+
+        The first pass finds out whether there is anything to hand back: there seldom is, and
+        restoring the random state for no reason would rewind what other threads draw from it.
+        """
+        if self._leaves_traces is False:
+            return run()
+        if self._buffers is None:
+            self._buffers = [_KeptBuffer(*place) for place in _buffer_places(self.model)]
+        state = _random_state(self.device)
+        draws = False
+        try:
+            if self._leaves_traces:
+                draws = True
+                return run()
+            with DrawWatch() as watch:
+                try:
+                    return run()
+                finally:
+                    draws = watch.seen
         finally:
-            for handle in handles:
-                handle.remove()
+            drew = draws and not torch.equal(_random_state(self.device), state)
+            if drew:
+                _set_random_state(self.device, state)
+            wrote = [buffer.restore() for buffer in self._buffers]
+            self._leaves_traces = bool(self._leaves_traces) or drew or any(wrote)
+            if not self._leaves_traces:
+                self._buffers = []
 
 
 def embed(kernel: Tensor, taps: Taps, window: Tensor) -> Tensor:
     """`kernel` with `window` in place of the taps (differentiable in the window)."""
-    padded = kernel.clone()
-    taps.of(padded).copy_(window)
-    return padded
+    whole = kernel.clone()
+    taps.of(whole).copy_(window)
+    return whole
 
 
-def _statistics_hook(
-    rule: statistics.StatisticsRule, prefix: str, seen: dict[str, list[Tensor]]
-) -> Callable[..., None]:
+class _KeptBuffer:
+    """A buffer as it was before a pass."""
+
+    def __init__(self, store: dict[str, Any], key: str) -> None:
+        self.store, self.key = store, key
+        self.tensor: Tensor = store[key]
+        self.version = self.tensor._version
+        self.content = self.tensor.clone()
+
+    def restore(self) -> bool:
+        """Undo what the pass did to it; whether there was anything."""
+        if self.store.get(self.key) is self.tensor and self.tensor._version == self.version:
+            return False
+        self.store[self.key] = self.tensor
+        self.tensor.detach().copy_(self.content)
+        self.version = self.tensor._version
+        return True
+
+
+def _buffer_places(model: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
+    for layer in model.modules():
+        for key, buffer in layer._buffers.items():
+            if buffer is not None:
+                yield layer._buffers, key
+
+
+def _places(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, list[tuple[dict[str, Any], str]]]:
+    """Where the model keeps each of the tensors; a shared one has several places."""
+    of_tensor: dict[int, list[tuple[dict[str, Any], str]]] = {}
+    for layer in model.modules():
+        for store in (layer._parameters, layer._buffers):
+            for key, tensor in store.items():
+                of_tensor.setdefault(id(tensor), []).append((store, key))
+    return {name: of_tensor[id(tensor)] for name, tensor in tensors.items()}
+
+
+@contextmanager
+def _watching(model: nn.Module, seen: dict[str, list[Tensor]]) -> Iterator[None]:
+    """While open, adds the batch statistics of each buffer in `seen`, one entry per layer call."""
+    handles = []
+    for path, layer in model.named_modules() if seen else ():
+        rule, prefix = rule_for(layer), f"{path}." if path else ""
+        if rule and any(prefix + buffer in seen for buffer in rule.buffers):
+            hook = _statistics_hook(rule, prefix, seen)
+            handles.append(layer.register_forward_pre_hook(hook, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _statistics_hook(rule: StatisticsRule, prefix: str, seen: dict[str, list[Tensor]]) -> Callable[..., None]:
     def hook(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         x = args[0] if args else next(iter(kwargs.values()))
         with torch.no_grad():
@@ -242,44 +317,25 @@ def _statistics_hook(
     return hook
 
 
-class _Arithmetic(TorchFunctionMode):
-    """Replaces a few torch functions while a twin computes, wherever in the model they are called."""
-
-    def __init__(self, narrow: Narrow, fast: bool) -> None:
-        super().__init__()
-        self._rules: dict[Any, Callable[..., Any]] = {
-            torch.conv2d: partial(conv2d, narrow, fast),
-            F.batch_norm: statistics.batch_norm,
-            F.instance_norm: statistics.instance_norm,
-            # channels_last maps cannot always be viewed flat; a reshape is a view where one exists
-            torch.Tensor.view: _view,
-        }
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        return self._rules.get(func, func)(*args, **(kwargs or {}))
+def _random_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def _view(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    as_dtype = kwargs or isinstance(args[0], torch.dtype)
-    return tensor.view(*args, **kwargs) if as_dtype else tensor.reshape(*args)
+def _set_random_state(device: torch.device, state: Tensor) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
 
 
-def _channels_last(tensor: Tensor) -> Tensor:
-    # About twice as fast for convolutions on a CPU; the weights may stay as they are.
-    if tensor.ndim == 4 and tensor.is_floating_point() and tensor.device.type == "cpu":
-        return tensor.contiguous(memory_format=torch.channels_last)
-    return tensor
-
-
-def _private_copy(model: nn.Module, snapshot: bool) -> nn.Module:
-    """A deep copy of everything but the parameters, which are copied only for a snapshot."""
+def _private_copy(model: nn.Module) -> nn.Module:
+    """A deep copy that shares nothing with `model`, and without its gradients."""
+    memo: dict[int, Any] = {}
     with torch.inference_mode(False), torch.no_grad():
-        memo: dict[int, Any] = {}
         for parameter in model.parameters():
-            own = parameter.clone() if snapshot or parameter.is_inference() else parameter.detach()
-            memo[id(parameter)] = nn.Parameter(own, requires_grad=False)
+            own = nn.Parameter(parameter.clone(), requires_grad=False)
+            own.__dict__.update(parameter.__dict__)
+            memo[id(parameter)] = own
         for buffer in model.buffers():
             memo[id(buffer)] = buffer.clone()
         for layer in model.modules():
