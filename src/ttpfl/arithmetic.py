@@ -12,13 +12,68 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ttpfl import statistics
 from ttpfl.convolution import Narrow, conv2d
 
 
-class Arithmetic(TorchFunctionMode):
+class DrawWatch(TorchFunctionMode):
+    """Notes in `draws` whether the model calls anything that may draw random numbers."""
+
+    draws = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.draws = self.draws or getattr(func, "__name__", "") in _DRAWING
+        return func(*args, **(kwargs or {}))
+
+
+# Functions that draw random numbers, some of them only in training mode.
+_DRAWING = {
+    "rand",
+    "rand_like",
+    "randn",
+    "randn_like",
+    "randint",
+    "randint_like",
+    "randperm",
+    "bernoulli",
+    "bernoulli_",
+    "binomial",
+    "poisson",
+    "multinomial",
+    "normal",
+    "normal_",
+    "uniform_",
+    "random_",
+    "exponential_",
+    "cauchy_",
+    "geometric_",
+    "log_normal_",
+    "rrelu",
+    "rrelu_",
+    "dropout",
+    "dropout_",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "alpha_dropout",
+    "feature_dropout",
+    "feature_alpha_dropout",
+    "gumbel_softmax",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
+    "lstm",
+    "gru",
+    "rnn_tanh",
+    "rnn_relu",
+    "scaled_dot_product_attention",
+    "multi_head_attention_forward",
+}
+
+
+class Arithmetic(DrawWatch):
     """Replaces a few torch functions while it is open.
 
     Args:
@@ -43,7 +98,10 @@ class Arithmetic(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        return self._rules.get(func, func)(*args, **(kwargs or {}))
+        rule = self._rules.get(func)
+        if rule is None:
+            return super().__torch_function__(func, types, args, kwargs)
+        return rule(*args, **(kwargs or {}))
 
 
 def _view(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -60,15 +118,3 @@ def channels_last(tensor: Tensor) -> Tensor:
     if tensor.ndim == 4 and tensor.is_floating_point() and tensor.device.type == "cpu":
         return tensor.clone(memory_format=torch.channels_last)
     return tensor.clone()
-
-
-class DrawWatch(TorchDispatchMode):
-    """Notes whether any operation may draw random numbers."""
-
-    seen = False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **(kwargs or {}))

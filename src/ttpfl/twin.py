@@ -7,7 +7,7 @@ import copy
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -83,9 +83,8 @@ class Twin:
         self.specs = {spec.name: spec for spec in movable}
         self.readout = readout
         self._index_tensors()
-        # Both are found out in the first pass.
-        self._likes_channels_last = True
-        self._leaves_traces: bool | None = None
+        self._likes_channels_last = True  # until a pass shows that it does not
+        self._habits: _Habits | None = None  # found out in the first pass
 
     def _index_tensors(self) -> None:
         self.parameters = dict(self.model.named_parameters())
@@ -97,7 +96,7 @@ class Twin:
         self.device = next(iter(self.tensors.values()), torch.empty(0)).device
         self._places = _places(self.model, {name: own[name] for name in self.specs})
         self._windows: dict[tuple[str, Taps], Tensor] = {}
-        self._buffers: list[_KeptBuffer] | None = None
+        self._habits = None
         self.__dict__.pop("content", None)
 
     @cached_property
@@ -120,13 +119,10 @@ class Twin:
 
     def plain(self, inputs: Inputs, moved: Moved | None = None) -> Tensor:
         """The logits by the model's own operations, so with the same bits for the same tensors."""
-
-        def run() -> Any:
-            own = inputs.map(Tensor.clone)
-            with self._holding(self._whole(moved or Moved())):
-                return self.model(*own.args, **own.kwargs)
-
-        return self._logits(inputs, run)
+        if self._habits is None:  # a rehearsal, since watching changes what some layers do
+            self._logits(inputs, DrawWatch(), self._forward(inputs, Tensor.clone))
+        with self._holding(moved or Moved()):
+            return self._logits(inputs, None, self._forward(inputs, Tensor.clone))
 
     def fast(self, inputs: Inputs, moved: Moved | None = None, record: Record | None = None) -> Tensor:
         """The logits in the fastest way known, differentiable in everything that moves.
@@ -149,39 +145,47 @@ class Twin:
     def _fast(
         self, inputs: Inputs, lay_out: Callable[[Tensor], Tensor], moved: Moved, record: Record
     ) -> Tensor:
+        arithmetic = Arithmetic(self._narrow(moved, record.windows), lay_out is channels_last)
+        with self._holding(Moved(moved.whole)), _watching(self.model, record.statistics):
+            return self._logits(inputs, arithmetic, self._forward(inputs, lay_out))
+
+    def _forward(self, inputs: Inputs, lay_out: Callable[[Tensor], Tensor]) -> Callable[[], Any]:
+        """One call of the model on a copy of the inputs: it may work on them in place."""
+
         def run() -> Any:
             own = inputs.map(lay_out)
-            arithmetic = Arithmetic(self._narrow(moved, record.windows), lay_out is channels_last)
-            with self._holding(moved.whole), _watching(self.model, record.statistics), arithmetic:
-                return self.model(*own.args, **own.kwargs)
+            return self.model(*own.args, **own.kwargs)
 
-        return self._logits(inputs, run)
+        return run
 
     def state_dict(self, moved: Moved) -> dict[str, Any]:
         """The model's own state dict with the moved tensors in it, as copies."""
-        with self._holding(self._whole(moved)):
-            state = self.model.state_dict()
-        return {
-            key: value.clone(memory_format=torch.contiguous_format) if isinstance(value, Tensor) else value
-            for key, value in state.items()
-        }
-
-    def _whole(self, moved: Moved) -> dict[str, Tensor]:
-        embedded = {n: embed(self.tensors[n], *taps_window) for n, taps_window in moved.windows.items()}
-        return {**moved.whole, **embedded}
+        with self._holding(moved):
+            return {
+                key: value.clone(memory_format=torch.contiguous_format)
+                if isinstance(value, Tensor)
+                else value
+                for key, value in self.model.state_dict().items()
+            }
 
     @contextmanager
-    def _holding(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    def _holding(self, moved: Moved) -> Iterator[None]:
         """While open, the model computes with these tensors instead of its own."""
-        own = [(store, key, store[key]) for name in tensors for store, key in self._places[name]]
+        own = [(store, key, store[key]) for name in moved.whole for store, key in self._places[name]]
+        # Windows are written into the twin's own kernels: the originals are kept anyway.
+        originals = [(name, taps, self.window(name, taps)) for name, (taps, _) in moved.windows.items()]
         try:
-            for name, tensor in tensors.items():
+            for name, tensor in moved.whole.items():
                 for store, key in self._places[name]:
                     store[key] = tensor
+            for name, (taps, window) in moved.windows.items():
+                taps.of(self.tensors[name]).copy_(window)
             yield
         finally:
             for store, key, original in own:
                 store[key] = original
+            for name, taps, window in originals:
+                taps.of(self.tensors[name]).copy_(window.detach())
 
     def _narrow(self, moved: Moved, used: set[tuple[str, Taps]]) -> Narrow:
         names = {id(parameter): name for name, parameter in self.parameters.items()}
@@ -200,9 +204,9 @@ class Twin:
 
         return narrow
 
-    def _logits(self, inputs: Inputs, run: Callable[[], Any]) -> Tensor:
+    def _logits(self, inputs: Inputs, watch: DrawWatch | None, run: Callable[[], Any]) -> Tensor:
         try:
-            output = self._without_traces(run)
+            output = self._without_traces(watch, run)
             logits = output if self.readout is None else self.readout(output)
         except torch.OutOfMemoryError:
             raise
@@ -215,35 +219,37 @@ class Twin:
             )
         return logits
 
-    def _without_traces(self, run: Callable[[], Any]) -> Any:
+    def _without_traces(self, watch: DrawWatch | None, run: Callable[[], Any]) -> Any:
         """Run one pass; the random state, and buffers that it wrote to, are handed back as found.
 
-        The first pass finds out whether there is anything to hand back: there seldom is, and
-        restoring the random state for no reason would rewind what other threads draw from it.
+        The first pass is watched to find out whether there is anything to hand back. There seldom
+        is, and to restore the random state for no reason would rewind what other threads draw.
         """
-        if self._leaves_traces is False:
-            return run()
-        if self._buffers is None:
-            self._buffers = [_KeptBuffer(*place) for place in _buffer_places(self.model)]
-        state = _random_state(self.device)
-        draws = False
+        if self._habits is None:
+            habits = _Habits(True, [_KeptBuffer(*place) for place in _buffer_places(self.model)])
+        else:
+            habits = self._habits
+        state = _random_state(self.device) if habits.draws else None
         try:
-            if self._leaves_traces:
-                draws = True
+            with watch or nullcontext():
                 return run()
-            with DrawWatch() as watch:
-                try:
-                    return run()
-                finally:
-                    draws = watch.seen
         finally:
-            drew = draws and not torch.equal(_random_state(self.device), state)
-            if drew:
+            drew = state is not None and not torch.equal(_random_state(self.device), state)
+            if self._habits is None:
+                drew = drew and watch is not None and watch.draws
+            if drew and state is not None:
                 _set_random_state(self.device, state)
-            wrote = [buffer.restore() for buffer in self._buffers]
-            self._leaves_traces = bool(self._leaves_traces) or drew or any(wrote)
-            if not self._leaves_traces:
-                self._buffers = []
+            wrote = [buffer.restore() for buffer in habits.buffers]
+            if self._habits is None:
+                self._habits = _Habits(drew, habits.buffers if any(wrote) else [])
+
+
+@dataclass(frozen=True)
+class _Habits:
+    """What a model's evaluation pass does beside computing: most do neither."""
+
+    draws: bool  # random numbers
+    buffers: Sequence["_KeptBuffer"]  # all of them, if it writes to any
 
 
 def embed(kernel: Tensor, taps: Taps, window: Tensor) -> Tensor:
