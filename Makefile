@@ -3,7 +3,6 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-export TOKENIZERS_PARALLELISM := false
 # One thread per test process: two of them run side by side.
 TEST_ENV := OMP_NUM_THREADS=1
 
@@ -14,7 +13,7 @@ help: ## What there is to do
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# torch first and pinned: a range would take the newest build with all its GPU libraries.
+	# torch first and pinned, so that nothing else decides which build is taken.
 	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@

@@ -1,4 +1,5 @@
 import copy
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +23,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
     def picture() -> list[object]:
         return [
-            [(m.training, len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()],
-            [(n, p.requires_grad, id(p), p.grad is None) for n, p in model.named_parameters()],
+            [
+                (m.training, list(m._forward_hooks), list(m._forward_pre_hooks), list(m._backward_hooks))
+                for m in model.modules()
+            ],
+            [(n, p.requires_grad, id(p), id(p.grad)) for n, p in model.named_parameters()],
             [(n, id(b)) for n, b in model.named_buffers()],
+            random.getstate(),
         ]
 
     state, before = copy.deepcopy(model.state_dict()), picture()

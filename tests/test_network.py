@@ -119,5 +119,8 @@ def test_fingerprint_is_of_the_architecture_and_the_hash_of_the_weights() -> Non
     assert weights_hash(one) != weights_hash(other)
     frozen = fingerprint(one.requires_grad_(False), describe(one))
     assert frozen == fingerprint(other, describe(other))
-    other.bn1 = nn.GroupNorm(4, 32)
+    other.bn1.eps = 1e-3
     assert fingerprint(other, describe(other)) != frozen
+    few, many = nn.Sequential(nn.GroupNorm(2, 8)), nn.Sequential(nn.GroupNorm(4, 8))
+    assert describe(few) == describe(many)
+    assert fingerprint(few, describe(few)) != fingerprint(many, describe(many))

@@ -42,7 +42,6 @@ def test_zero_rates_are_the_plain_model(name: str, mode: str) -> None:
             expected = plain(model, x)
             assert torch.equal(personal(x), expected)  # bit for bit
             assert (nearly(x) - expected).abs().max() <= 1e-6 * max(1, expected.abs().max())
-            assert not torch.equal(nearly(x), torch.zeros_like(expected))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -252,7 +251,7 @@ def test_other_precisions(name: str, dtype: torch.dtype) -> None:
     assert personal.fallbacks == 0
 
 
-def test_memory_formats_and_devices() -> None:
+def test_memory_formats() -> None:
     model, (x, *_) = make("cnn"), stream_of("cnn")
     rates = some_rates(model)
     expected = ttpfl.Personalizer(model, rates)(x)
@@ -284,7 +283,6 @@ def test_follows_to() -> None:
 def test_two_personalizers_in_two_threads() -> None:
     model, stream = make("cnn18"), stream_of("cnn18", 6)
     rates = some_rates(model)
-    expected = [ttpfl.Personalizer(model, rates, "online")(x) for x in stream[:1]]
     alone = ttpfl.Personalizer(model, rates, "online")
     expected = [alone(x) for x in stream]
     answers: dict[int, list[Tensor]] = {}
@@ -338,6 +336,7 @@ def test_small_and_constant_batches_are_fine(name: str, mode: str) -> None:
     for batch in (x[:1], torch.zeros_like(x), torch.ones_like(x) * 1e3, x, x[:1]):
         assert torch.isfinite(personal(batch)).all()
         assert torch.isfinite(personal.predict(batch)).all()
+    assert personal.fallbacks == 0
     refined = ttpfl.refine_rates(model, some_rates(model), [(x[:1], torch.zeros(1, dtype=torch.long))])
     assert torch.isfinite(refined.values).all()
 

@@ -182,8 +182,12 @@ def test_unusual_normalisation(kind: str) -> None:
         difference = (loss(rates.values + step) - loss(rates.values - step)) / 2e-7
         expected = -difference / model.state_dict()[name].numel() ** 0.5
         assert moved[i].item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-8)
+    exported = unusual(kind)
     with untouched(model):
-        assert torch.isfinite(ttpfl.Personalizer(model, rates, "online")(x)).all()
+        personal = ttpfl.Personalizer(model, rates, "online")
+        logits = personal(x)
+        exported.load_state_dict(personal.adapted_state_dict())
+        torch.testing.assert_close(logits, exported(x).detach())
 
 
 def test_instance_statistics() -> None:
@@ -226,7 +230,10 @@ def test_a_rule_for_a_layer_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None
     moved = ttpfl.refine_rates(model, rates, [(x, y)], lr=1.0).values - 0.5
     torch.testing.assert_close(moved, -(h * gradient).sum(0, keepdim=True) / 2)
     rates.values[:] = 50.0  # far below zero, but for the clamp
-    assert (ttpfl.Personalizer(model, rates)(x).isfinite()).all()
+    clamped = (1 + 50 * h).clamp(min=0)
+    assert (clamped == 0).any()
+    personal = ttpfl.Personalizer(model, rates)
+    torch.testing.assert_close(personal(x), model[2](hidden / (clamped + 1e-3)).detach())
 
 
 def test_proposition_3_2() -> None:
