@@ -8,7 +8,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from ttpfl._version import __version__
 from ttpfl.errors import RatesFileError
+from ttpfl.files import written_in_one_step
 from ttpfl.network import ModuleSpec, hash_tensor
 
 if TYPE_CHECKING:
@@ -43,18 +43,8 @@ def write(path: str | PathLike[str], rates: "Rates") -> None:
     card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in rates.modules]
     card["checksum"] = _checksum(card, values)
     data = save({"rates": values}, metadata={"ttpfl": json.dumps(card)})
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with written_in_one_step(Path(path)) as file:
+        file.write(data)
 
 
 def read(path: str | PathLike[str]) -> dict[str, Any]:
