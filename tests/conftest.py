@@ -1,5 +1,12 @@
 import copy
+import fcntl
+import getpass
+import os
 import random
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +16,30 @@ import torch
 from torch import nn
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests and doctests never touch the user's own data directory; parallel processes share this one."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        directory = tempfile.mkdtemp(prefix="ttpfl-tests-")
+        os.environ["TTPFL_DATA"] = directory
+        config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """A directory with real data sets: TTPFL_TEST_DATA, or unpacked from the folder beside the repository."""
+    if given := os.environ.get("TTPFL_TEST_DATA"):
+        return Path(given)
+    unpack = SHARED / "data" / "unpack.py"
+    if not unpack.exists():
+        pytest.skip(f"no real data: TTPFL_TEST_DATA is not set and there is no {unpack}")
+    directory = Path(tempfile.gettempdir()) / f"ttpfl-real-data-{getpass.getuser()}"
+    directory.mkdir(exist_ok=True)
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process unpacks, the others wait
+        subprocess.run([sys.executable, unpack, "--to", directory, "cifar10", "digits5", "pacs"], check=True)
+    return directory
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@
 torch.Size([20, 10])
 """
 
-from ttpfl import models
+from ttpfl import data, models
 from ttpfl._version import __version__
 from ttpfl.direction import DirectionCache
-from ttpfl.errors import BatchError, ModelError, RatesError, RatesFileError, TtpflError
+from ttpfl.errors import BatchError, DataError, ModelError, RatesError, RatesFileError, TtpflError
 from ttpfl.learning import learn_rates, refine_rates
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Rates, average_rates
@@ -21,6 +21,7 @@ from ttpfl.statistics import statistics_rule
 
 __all__ = [
     "BatchError",
+    "DataError",
     "DirectionCache",
     "ModelError",
     "Personalizer",
@@ -30,6 +31,7 @@ __all__ = [
     "TtpflError",
     "__version__",
     "average_rates",
+    "data",
     "learn_rates",
     "models",
     "refine_rates",

@@ -9,6 +9,14 @@ class BatchError(TtpflError):
     """A batch, or what the model made of it, cannot be used."""
 
 
+class DataError(TtpflError):
+    """A data set is unknown, damaged or not what it should be."""
+
+
+class DataMissingError(DataError):
+    """Files of a data set are not where they were looked for."""
+
+
 class ModelError(TtpflError):
     """A model cannot be copied, or has nothing to adapt."""
 

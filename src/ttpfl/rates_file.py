@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ttpfl._version import __version__
 from ttpfl.errors import RatesFileError
+from ttpfl.files import written_in_one_step
 from ttpfl.network import ModuleSpec, hash_tensor
 
 if TYPE_CHECKING:
@@ -42,16 +43,8 @@ def write(path: str | PathLike[str], rates: "Rates") -> None:
     card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in rates.modules]
     card["checksum"] = _checksum(card, values)
     data = save({"rates": values}, metadata={"ttpfl": json.dumps(card)})
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with written_in_one_step(Path(path)) as file:
+        file.write(data)
 
 
 def read(path: str | PathLike[str]) -> dict[str, Any]:

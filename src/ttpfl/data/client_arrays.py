@@ -1,0 +1,70 @@
+"""The user's own data, already divided into clients."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttpfl.data.images import Facts, check_labels
+from ttpfl.errors import DataError
+
+
+class ClientData(NamedTuple):
+    """One client's images (N, height, width, 3) and, where they are known, their labels."""
+
+    x: NDArray[np.uint8]
+    y: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClientArrays:
+    """Source clients with labels, target clients with or without, by name.
+
+    >>> from ttpfl.data import facts
+    >>> site = ClientData(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1]))
+    >>> client_arrays({"north": site}, {"south": site._replace(y=None)}, facts("arrays"), ("cat", "dog"))
+    <arrays: 1 source clients, 1 target clients, images of 8x8, 2 classes>
+    """
+
+    source: Mapping[str, ClientData]
+    target: Mapping[str, ClientData]
+    facts: Facts
+
+    def __post_init__(self) -> None:
+        if not self.source and not self.target:
+            raise DataError(f"{self.facts.name}: there are no clients")
+        for part, clients in (("source", self.source), ("target", self.target)):
+            for name, client in clients.items():
+                self._check(client, part, f"{part} client {name!r}")
+
+    def _check(self, client: ClientData, part: str, where: str) -> None:
+        x, y = client
+        if not len(x):
+            raise DataError(f"{where} has no images: leave it out")
+        if x.dtype != np.uint8 or x.shape[1:] != (*self.facts.image_size, 3):
+            raise DataError(
+                f"{where} has images of {x.dtype} {x.shape[1:]}, but uint8 {(*self.facts.image_size, 3)} "
+                "is needed, the same for all clients: pass image_size= to resize them"
+            )
+        if y is not None:
+            check_labels(y, len(x), len(self.facts.classes), f"labels of {where}")
+        elif part == "source":
+            raise DataError(f"{where} has no labels: only target clients may be without")
+
+    def __repr__(self) -> str:
+        height, width = self.facts.image_size
+        return (
+            f"<{self.facts.name}: {len(self.source)} source clients, {len(self.target)} target clients, "
+            f"images of {height}x{width}, {len(self.facts.classes)} classes>"
+        )
+
+
+def client_arrays(
+    source: Mapping[str, ClientData], target: Mapping[str, ClientData], facts: Facts, classes: tuple[str, ...]
+) -> ClientArrays:
+    """Clients with facts completed by what is found in them."""
+    first = next(iter([*source.values(), *target.values()]), None)
+    size = first.x.shape[1:3] if first is not None else (0, 0)
+    return ClientArrays(source, target, replace(facts, classes=classes, image_size=(size[0], size[1])))

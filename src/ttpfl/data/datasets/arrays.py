@@ -1,0 +1,51 @@
+"""The user's own arrays: one npz file per client."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
+from ttpfl.data.images import Facts
+from ttpfl.data.pictures import Size, as_size, resized
+from ttpfl.data.registry import dataset
+from ttpfl.data.storage import read_images
+from ttpfl.errors import DataMissingError
+
+ARRAYS = Facts(
+    name="arrays",
+    title="Your own arrays, in one npz file per client",
+    classes=(),
+    domains=(),
+    image_size=(0, 0),
+    channels="RGB; gray is repeated to RGB",
+    mean=(0.5, 0.5, 0.5),
+    std=(0.5, 0.5, 0.5),
+    licence="yours",
+    homepage="",
+    instructions="your files as source/<client>.npz and target/<client>.npz, each with images x (uint8, "
+    "(N, H, W) or (N, H, W, 3)) and labels y (integers from 0; optional for targets),",
+)
+
+
+@dataset(ARRAYS)
+def arrays(
+    directory: Path, image_size: int | Size | None = None, classes: Sequence[str] | None = None
+) -> ClientArrays:
+    """All clients below `directory`; `classes` names the labels, which else are called by their number."""
+    size = as_size(image_size)
+    source, target = _clients(directory / "source", size), _clients(directory / "target", size)
+    if not source:
+        raise DataMissingError(f"there are no npz files in {directory / 'source'}")
+    if classes is None:
+        highest = max(
+            int(y.max(initial=-1)) for _, y in [*source.values(), *target.values()] if y is not None
+        )
+        classes = tuple(str(label) for label in range(highest + 1))
+    return client_arrays(source, target, ARRAYS, tuple(classes))
+
+
+def _clients(folder: Path, size: Size | None) -> dict[str, ClientData]:
+    clients = {}
+    for path in sorted(folder.glob("*.npz")):
+        x, y = read_images(path)
+        clients[path.stem] = ClientData(resized(x, size or (x.shape[1], x.shape[2])), y)
+    return clients

@@ -1,0 +1,148 @@
+"""CIFAR-10 and CIFAR-100 in their binary distributions: extracted folders, or the archives themselves."""
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttpfl.data.images import Facts, File, Images
+from ttpfl.data.registry import dataset
+from ttpfl.data.storage import verify
+from ttpfl.errors import DataError, DataMissingError
+
+PIXELS = 3 * 32 * 32  # one channel after the other
+HOMEPAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+LICENCE = "none stated; its author asks to cite Krizhevsky, Learning Multiple Layers of Features, 2009"
+
+CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
+FINE_CLASSES = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
+camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup
+dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower
+leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid
+otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray
+road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower
+sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
+willow_tree wolf woman worm
+"""
+
+
+class Layout(NamedTuple):
+    """The folder in the archive, its files (training, then test), and the bytes before each image."""
+
+    folder: str
+    names: tuple[str, ...]
+    label_bytes: int  # the last of them is the class
+
+
+TEN = Layout("cifar-10-batches-bin", (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"), 1)
+HUNDRED = Layout("cifar-100-binary", ("train.bin", "test.bin"), 2)
+
+CIFAR10 = Facts(
+    name="cifar10",
+    title="CIFAR-10: photographs of ten kinds of things",
+    classes=tuple(CLASSES.split()),
+    domains=("cifar10",),
+    image_size=(32, 32),
+    channels="RGB",
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2470, 0.2435, 0.2616),
+    licence=LICENCE,
+    homepage=HOMEPAGE,
+    instructions="the folder cifar-10-batches-bin (data_batch_1.bin to data_batch_5.bin, test_batch.bin) "
+    "or the archive cifar-10-binary.tar.gz",
+    files=(
+        File(
+            "cifar-10-binary.tar.gz",
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            "c32a1d4ab5d03f1284b67883e8d87530",
+        ),
+    ),
+    samples=60_000,
+)
+
+CIFAR100 = Facts(
+    name="cifar100",
+    title="CIFAR-100: photographs of a hundred kinds of things",
+    classes=tuple(FINE_CLASSES.split()),
+    domains=("cifar100",),
+    image_size=(32, 32),
+    channels="RGB",
+    mean=(0.5071, 0.4866, 0.4409),
+    std=(0.2673, 0.2564, 0.2762),
+    licence=LICENCE,
+    homepage=HOMEPAGE,
+    instructions="the folder cifar-100-binary (train.bin, test.bin) or the archive cifar-100-binary.tar.gz",
+    files=(
+        File(
+            "cifar-100-binary.tar.gz",
+            "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+            "03b5dce01913d631647c71ecec9e9cb8",
+        ),
+    ),
+    samples=60_000,
+)
+
+
+@dataset(CIFAR10)
+def cifar10(directory: Path) -> Images:
+    """Training and test images of CIFAR-10, in this order."""
+    return read(directory, CIFAR10, TEN)
+
+
+@dataset(CIFAR100)
+def cifar100(directory: Path) -> Images:
+    """Training and test images of CIFAR-100, in this order, with the fine labels."""
+    return read(directory, CIFAR100, HUNDRED)
+
+
+def read(directory: Path, facts: Facts, layout: Layout) -> Images:
+    """All images of the layout's files, in their order."""
+    pairs = [_records(data, where, layout) for where, data in _contents(directory, facts, layout)]
+    x = np.concatenate([x for x, _ in pairs])
+    y = np.concatenate([y for _, y in pairs])
+    return Images(x, y, np.zeros(len(y), np.int64), facts)
+
+
+def _contents(directory: Path, facts: Facts, layout: Layout) -> Iterator[tuple[str, bytes]]:
+    """Each file's place, for messages, and its bytes; from the folder if it is complete."""
+    folder, archive = directory / layout.folder, directory / facts.files[0].path
+    missing = [name for name in layout.names if not (folder / name).is_file()]
+    if not missing:
+        return ((str(folder / name), (folder / name).read_bytes()) for name in layout.names)
+    if archive.is_file():
+        verify(archive, facts.files[0])
+        return _unpacked(archive, layout)
+    what = f"{', '.join(missing)} in {folder}" if folder.is_dir() else str(folder)
+    raise DataMissingError(f"{facts.name} is not complete: there is no {what}, and no {archive}")
+
+
+def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(archive, "r:gz") as tar:
+        # One pass in the archive's order; going back in a compressed file means to start again.
+        found = {
+            member.name.removeprefix("./"): opened.read()
+            for member in tar
+            if member.name.endswith(".bin") and (opened := tar.extractfile(member)) is not None
+        }
+    for name in layout.names:
+        member_name = f"{layout.folder}/{name}"
+        if member_name not in found:
+            raise DataError(f"{archive} has no {member_name}: it is not the binary version of this data set")
+        yield f"{archive}:{member_name}", found.pop(member_name)
+
+
+def _records(data: bytes, where: str, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    length = layout.label_bytes + PIXELS
+    if not data or len(data) % length:
+        raise DataError(
+            f"{where} has {len(data)} bytes, which is no multiple of {length}, the length of an image "
+            "with its label: it is cut short or another file; get it again"
+        )
+    records = np.frombuffer(data, np.uint8).reshape(-1, length)
+    planes = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
+    y = records[:, layout.label_bytes - 1].astype(np.int64)
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), y

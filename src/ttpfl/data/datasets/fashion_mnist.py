@@ -1,0 +1,102 @@
+"""Fashion-MNIST: four idx files, compressed or not."""
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttpfl.data.images import Facts, File, Images
+from ttpfl.data.pictures import resized
+from ttpfl.data.registry import dataset
+from ttpfl.data.storage import verify
+from ttpfl.errors import DataError, DataMissingError
+
+FOLDER = "fashion-mnist"
+MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"  # the checksums guard it
+CHECKSUMS = {  # images, labels; training, then test
+    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+}
+
+FASHION_MNIST = Facts(
+    name="fashion-mnist",
+    title="Fashion-MNIST: pieces of clothing",
+    classes=(
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ),
+    domains=("fashion-mnist",),
+    image_size=(28, 28),
+    channels="gray, repeated to RGB",
+    mean=(0.2860, 0.2860, 0.2860),
+    std=(0.3530, 0.3530, 0.3530),
+    licence="MIT",
+    homepage="https://github.com/zalandoresearch/fashion-mnist",
+    instructions=f"the folder {FOLDER} with {', '.join(CHECKSUMS)} (compressed or not)",
+    files=tuple(File(f"{FOLDER}/{name}", f"{MIRROR}/{name}", md5) for name, md5 in CHECKSUMS.items()),
+    samples=70_000,
+)
+
+
+@dataset(FASHION_MNIST)
+def fashion_mnist(directory: Path) -> Images:
+    """Training and test images of Fashion-MNIST, in this order."""
+    return read(directory, FASHION_MNIST)
+
+
+def read(directory: Path, facts: Facts) -> Images:
+    """All images of the four files that `facts` lists."""
+    missing = [file.path for file in facts.files if _find(directory / file.path) is None]
+    if missing:
+        raise DataMissingError(
+            f"{facts.name} is not complete: there is no {', '.join(missing)} in {directory}"
+        )
+    train_x, train_y, test_x, test_y = (_array(directory / file.path, file) for file in facts.files)
+    x, y = np.concatenate([train_x, test_x]), np.concatenate([train_y, test_y]).astype(np.int64)
+    return Images(resized(x, facts.image_size), y, np.zeros(len(y), np.int64), facts)
+
+
+def _find(path: Path) -> Path | None:
+    """The file as it is given out, or else without its suffix .gz."""
+    return next((place for place in (path, path.with_suffix("")) if place.is_file()), None)
+
+
+def _array(compressed: Path, file: File) -> NDArray[np.uint8]:
+    path = _find(compressed)
+    assert path is not None
+    if path == compressed:
+        verify(path, file)
+        data = gzip.decompress(path.read_bytes())
+    else:
+        data = path.read_bytes()
+    return parse_idx(data, str(path), dimensions=3 if "idx3" in path.name else 1)
+
+
+def parse_idx(data: bytes, where: str, dimensions: int) -> NDArray[np.uint8]:
+    """The array in an idx file of unsigned bytes: two zeros, type 8, rank, big-endian sizes, values.
+
+    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]), "labels", dimensions=1)
+    array([7, 9], dtype=uint8)
+    """
+    header = 4 + 4 * dimensions
+    if len(data) < header or data[:4] != bytes([0, 0, 8, dimensions]):
+        raise DataError(f"{where} is no idx file of bytes in {dimensions} dimensions: get it again")
+    shape = tuple(np.frombuffer(data[4:header], ">u4").tolist())
+    if len(data) - header != math.prod(shape):
+        raise DataError(
+            f"{where} has {len(data) - header} bytes of values, but its header says {shape}: "
+            "it is cut short or damaged; get it again"
+        )
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)

@@ -1,0 +1,139 @@
+"""Data sets of the Hugging Face `datasets` package, or anything that gives columns by name as they do."""
+
+from collections.abc import Collection, Iterable
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
+from ttpfl.data.extras import extra
+from ttpfl.data.images import Facts
+from ttpfl.data.pictures import Size, as_rgb, as_size, resized
+from ttpfl.errors import DataError
+
+HUGGINGFACE = Facts(
+    name="huggingface",
+    title="A Hugging Face data set with a column of clients",
+    classes=(),
+    domains=(),
+    image_size=(0, 0),
+    channels="converted to RGB",
+    mean=(0.5, 0.5, 0.5),
+    std=(0.5, 0.5, 0.5),
+    licence="see its card",
+    homepage="",
+    instructions="",
+)
+
+
+def from_huggingface(
+    dataset: Any,
+    image_column: str = "image",
+    label_column: str | None = "label",
+    client_column: str = "client",
+    *,
+    target_clients: Collection[Any] = (),
+    image_size: int | Size | None = None,
+) -> ClientArrays:
+    """Clients from the rows of a `datasets.Dataset`: who is in `target_clients` is a target, else a source.
+
+    Images may be pictures (`datasets.Image`), encoded bytes or uint8 arrays, labels class numbers or
+    names; -1 and None mean that the label of a target's image is not known. Anything whose columns are
+    reached as `dataset[name]` will do:
+
+    >>> rows = {"image": np.zeros((4, 8, 8), np.uint8), "label": ["cat", "dog", "cat", None],
+    ...         "client": ["north", "north", "west", "south"]}
+    >>> from_huggingface(rows, target_clients=["south"])
+    <huggingface: 2 source clients, 1 target clients, images of 8x8, 2 classes>
+    """
+    owners = [str(owner) for owner in _column(dataset, client_column)]
+    targets = {str(name) for name in target_clients}
+    if unknown := sorted(targets - set(owners)):
+        raise DataError(f"target_clients: no row has the client {unknown[0]!r} in column {client_column!r}")
+    labels = [None] * len(owners) if label_column is None else list(_column(dataset, label_column))
+    classes, y = _labels(labels, _class_names(dataset, label_column))
+    x = _images(_column(dataset, image_column), image_column, as_size(image_size))
+    rows: dict[str, list[int]] = {}
+    for row, owner in enumerate(owners):
+        rows.setdefault(owner, []).append(row)
+    clients = {name: _client(name, [x[i] for i in own], y[own]) for name, own in rows.items()}
+    source = {name: client for name, client in clients.items() if name not in targets}
+    target = {name: client for name, client in clients.items() if name in targets}
+    return client_arrays(source, target, HUGGINGFACE, classes)
+
+
+def _column(dataset: Any, name: str) -> Iterable[Any]:
+    known = list(getattr(dataset, "column_names", None) or getattr(dataset, "keys", list)())
+    if known and name not in known:
+        raise DataError(
+            f"the data set has no column {name!r} but {', '.join(map(str, known))}: name the right one"
+        )
+    column: Iterable[Any] = dataset[name]
+    return column
+
+
+def _class_names(dataset: Any, label_column: str | None) -> tuple[str, ...] | None:
+    """The names in the column's `ClassLabel` feature, where the data set has one."""
+    feature = (getattr(dataset, "features", None) or {}).get(label_column)
+    found = getattr(feature, "names", None)
+    return tuple(found) if found else None
+
+
+def _labels(labels: list[Any], names: tuple[str, ...] | None) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Class names, and for every row the index of its class, -1 where it is not known."""
+    known = {label for label in labels if label is not None and label != -1}
+    if names is None and all(isinstance(label, str) for label in known):
+        names = tuple(sorted(known))
+    index = {name: number for number, name in enumerate(names or ())}
+    y = np.array([_number(label, index) for label in labels], np.int64)
+    return names or tuple(str(number) for number in range(int(y.max(initial=-1)) + 1)), y
+
+
+def _number(label: Any, index: dict[str, int]) -> int:
+    if label is None:
+        return -1
+    if isinstance(label, str) and label in index:
+        return index[label]
+    if isinstance(label, (int, np.integer)) and label >= -1:
+        return int(label)
+    raise DataError(f"the label {label!r} is neither the name nor the number of a class")
+
+
+def _images(column: Iterable[Any], name: str, size: Size | None) -> list[NDArray[np.uint8]]:
+    images = []
+    for row, value in enumerate(column):
+        try:
+            images.append(_image(value, size))
+        except Exception as error:  # junk can fail in any way inside the decoders
+            raise DataError(f"row {row} of column {name!r} is no image: {error}") from error
+    return images
+
+
+def _image(value: Any, size: Size | None) -> NDArray[np.uint8]:
+    if isinstance(value, dict):  # Image(decode=False)
+        value = extra("PIL.Image").open(BytesIO(value["bytes"]) if value.get("bytes") else value["path"])
+    if hasattr(value, "convert"):  # a pillow image
+        return as_rgb(value, size)
+    pixels: NDArray[Any] = np.asarray(value)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[..., 0]
+    if pixels.dtype.kind in "iu" and pixels.size and pixels.min() >= 0 and pixels.max() <= 255:
+        pixels = pixels.astype(np.uint8)
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)):
+        raise DataError(f"{pixels.dtype} {pixels.shape} is not uint8 (height, width) or (height, width, 3)")
+    rgb: NDArray[np.uint8] = resized(pixels[None], size or (pixels.shape[0], pixels.shape[1]))[0]
+    return rgb
+
+
+def _client(name: str, images: list[NDArray[np.uint8]], y: NDArray[np.int64]) -> ClientData:
+    if len({image.shape for image in images}) > 1:
+        raise DataError(f"client {name!r} has images of several sizes: pass image_size= to resize them")
+    unknown = y < 0
+    if unknown.any() and not unknown.all():
+        raise DataError(
+            f"client {name!r} has {unknown.sum()} images without and {(~unknown).sum()} with a label: "
+            "a target client has labels for all of its images or for none, a source client for all"
+        )
+    return ClientData(np.stack(images), None if unknown.all() else y)

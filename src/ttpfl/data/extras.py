@@ -1,0 +1,31 @@
+"""Packages that only the data sets need."""
+
+from importlib import import_module, metadata
+from typing import Any
+
+from ttpfl.errors import DataError
+
+REMEDY = "pip install 'ttpfl[data]'"
+
+
+def extra(module: str) -> Any:
+    """The module of that name, or an error that says how to install it.
+
+    >>> extra("no_package.part")
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.DataError: no_package is not installed, but this data needs it: pip install 'ttpfl[data]'
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise DataError(f"{package} is not installed, but this data needs it: {REMEDY}") from error
+
+
+def version_of(distribution: str) -> str:
+    """The installed version, without the cost of an import."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError as error:
+        raise DataError(f"{distribution} is not installed, but this data needs it: {REMEDY}") from error

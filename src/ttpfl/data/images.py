@@ -1,0 +1,100 @@
+"""Images with labels and domains, and the facts about the set that they come from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttpfl.errors import DataError
+
+Triple = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as its makers give it out; `path` is its place below the data directory."""
+
+    path: str
+    url: str
+    md5: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What there is to know about a data set before loading it. All images are handed out as RGB."""
+
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    """Names in the order of the labels; empty where they are found in the user's own data."""
+    domains: tuple[str, ...]
+    image_size: tuple[int, int]
+    """Height and width; (0, 0) where the user's own data decides."""
+    channels: str
+    """How the channels came to be, in words."""
+    mean: Triple
+    std: Triple
+    """Of values between 0 and 1, for normalisation."""
+    licence: str
+    homepage: str
+    instructions: str
+    """Which files to put where below the data directory, as the end of a sentence."""
+    files: tuple[File, ...] = ()
+    """What can be downloaded, with checksums."""
+    samples: int | None = None
+    """How many images the complete set has, where that is fixed."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Images:
+    """A data set in memory: image `x[i]` shows class `y[i]` in the style of domain `domain[i]`.
+
+    >>> from ttpfl.data import facts
+    >>> Images(np.zeros((2, 28, 28, 3), np.uint8), np.array([3, 9]), np.array([0, 1]), facts("digits"))
+    <digits: 2 images of 28x28, 10 classes, 4 domains>
+    """
+
+    x: NDArray[np.uint8]
+    """(N, height, width, 3)."""
+    y: NDArray[np.int64]
+    domain: NDArray[np.int64]
+    """Index into `facts.domains`."""
+    facts: Facts
+
+    def __post_init__(self) -> None:
+        name, count = self.facts.name, len(self.x)
+        if self.x.dtype != np.uint8 or self.x.shape[1:] != (*self.facts.image_size, 3):
+            raise DataError(
+                f"images of {name} must be uint8 of shape (N, *{self.facts.image_size}, 3), "
+                f"not {self.x.dtype} {self.x.shape}"
+            )
+        check_labels(self.y, count, len(self.facts.classes), f"labels of {name}")
+        check_labels(self.domain, count, len(self.facts.domains), f"domains of {name}")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __repr__(self) -> str:
+        height, width = self.facts.image_size
+        return (
+            f"<{self.facts.name}: {len(self)} images of {height}x{width}, "
+            f"{len(self.facts.classes)} classes, {len(self.facts.domains)} domains>"
+        )
+
+
+def check_labels(y: NDArray[np.int64], count: int, classes: int, where: str) -> None:
+    """Raise a DataError unless `y` is one int64 label from 0 to `classes` - 1 for each of `count` images.
+
+    >>> check_labels(np.array([0, 10]), 2, 10, "labels of svhn")
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.DataError: labels of svhn: number 1 is 10, but there are 10 classes (0 to 9)
+    """
+    if y.dtype != np.int64 or y.shape != (count,):
+        raise DataError(f"{where} must be int64 of shape ({count},), not {y.dtype} {y.shape}")
+    wrong = np.flatnonzero((y < 0) | (y >= classes))
+    if len(wrong):
+        raise DataError(
+            f"{where}: number {wrong[0]} is {y[wrong[0]]}, "
+            f"but there are {classes} classes (0 to {classes - 1})"
+        )

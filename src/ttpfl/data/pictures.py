@@ -1,0 +1,92 @@
+"""Pictures of all kinds to uint8 RGB arrays of one size."""
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttpfl.data.extras import extra
+from ttpfl.errors import DataError
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+Size = tuple[int, int]
+
+
+class Unreadable(NamedTuple):
+    """A picture that could not be decoded, and why."""
+
+    path: Path
+    reason: str
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """The picture files directly in `folder`, by name; everything else in there is none of our business."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+    )
+
+
+def as_size(size: int | Size | None) -> Size | None:
+    """Height and width, from one number or two.
+
+    >>> as_size(32), as_size((24, 32))
+    ((32, 32), (24, 32))
+    """
+    if size is None:
+        return None
+    pair = size if isinstance(size, (tuple, list)) else (size, size)
+    if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+        raise DataError(f"image_size is {size!r}: it must be one positive integer, or height and width")
+    return pair[0], pair[1]
+
+
+def decode(paths: Iterable[Path], size: Size | None) -> Iterator[NDArray[np.uint8] | Unreadable]:
+    """The pictures in the order of `paths`, decoded in parallel (pillow releases Python's lock)."""
+    extra("PIL.Image")  # a missing package is one error, not one per picture
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(lambda path: _decode(path, size), paths)
+
+
+def _decode(path: Path, size: Size | None) -> NDArray[np.uint8] | Unreadable:
+    try:
+        with extra("PIL.Image").open(path) as picture:
+            return as_rgb(picture, size)
+    except Exception as error:  # junk can fail in any way inside the decoders
+        return Unreadable(path, str(error).replace(str(path), path.name) or type(error).__name__)
+
+
+def as_rgb(picture: Any, size: Size | None) -> NDArray[np.uint8]:
+    """A pillow image upright, on white where it is transparent, and of the given size."""
+    image = extra("PIL.Image")
+    if picture.mode.startswith(("I", "F")):
+        raise DataError(f"more than 8 bits per channel (mode {picture.mode}): convert it to 8 bits first")
+    picture = extra("PIL.ImageOps").exif_transpose(picture)
+    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        picture = image.alpha_composite(image.new("RGBA", picture.size, "white"), picture)
+    picture = picture.convert("RGB")
+    if size is not None and picture.size != size[::-1]:
+        picture = picture.resize(size[::-1], image.Resampling.BILINEAR)
+    return np.array(picture)
+
+
+def resized(x: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """Gray (N, H, W) or RGB (N, H, W, 3) images as RGB of the given size.
+
+    >>> resized(np.full((2, 16, 16), 7, np.uint8), (28, 28)).shape
+    (2, 28, 28, 3)
+    """
+    if x.shape[1:3] != size:
+        image = extra("PIL.Image")
+        smaller = np.empty((len(x), *size, *x.shape[3:]), np.uint8)
+        for index, pixels in enumerate(x):
+            smaller[index] = image.fromarray(pixels).resize(size[::-1], image.Resampling.BILINEAR)
+        x = smaller
+    return x if x.ndim == 4 else np.repeat(x[..., None], 3, axis=3)

@@ -1,0 +1,154 @@
+"""Every data set by its name: one decorated function each."""
+
+import inspect
+import logging
+import os
+from collections.abc import Callable
+from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, overload
+
+from ttpfl.data.client_arrays import ClientArrays
+from ttpfl.data.download import fetch
+from ttpfl.data.images import Facts, Images
+from ttpfl.errors import DataError, DataMissingError
+
+log = logging.getLogger("ttpfl")
+
+ENVIRONMENT = "TTPFL_DATA"
+
+Loader = Callable[..., Images | ClientArrays]
+L = TypeVar("L", bound=Loader)
+
+
+class _Entry(NamedTuple):
+    facts: Facts
+    loader: Loader
+
+
+_entries: dict[str, _Entry] = {}
+
+
+def dataset(facts: Facts) -> Callable[[L], L]:
+    """Register a loader `(directory, **options)` under the name in `facts`.
+
+    The loader raises a DataMissingError for files that are not there; `load` adds what to do about it.
+    """
+
+    def register(loader: L) -> L:
+        if facts.name in _entries:
+            raise DataError(f"there is already a data set {facts.name!r}: choose another name")
+        _entries[facts.name] = _Entry(facts, loader)
+        return loader
+
+    return register
+
+
+def names() -> tuple[str, ...]:
+    """The names that `load` knows.
+
+    >>> "digits" in names()
+    True
+    """
+    return tuple(sorted(_entries))
+
+
+def facts(name: str) -> Facts:
+    """What is known about a data set without loading it.
+
+    >>> facts("cifar10").classes[:3]
+    ('airplane', 'automobile', 'bird')
+    """
+    return _entry(name).facts
+
+
+@overload
+def load(
+    name: Literal["arrays", "folder"],
+    data_dir: str | PathLike[str] | None = ...,
+    download: bool = ...,
+    **options: Any,
+) -> ClientArrays: ...
+@overload
+def load(
+    name: str, data_dir: str | PathLike[str] | None = ..., download: bool = ..., **options: Any
+) -> Images: ...
+def load(
+    name: str, data_dir: str | PathLike[str] | None = None, download: bool = False, **options: Any
+) -> Images | ClientArrays:
+    """A data set by its name, from `data_dir`, else the directory in TTPFL_DATA, else the user's cache.
+
+    Nothing is downloaded unless `download` is true. `options` are the data set's own, for example
+    `seed` for digits or `image_size` for pacs. The user's own data (`folder`, `arrays`) comes as
+    `ClientArrays`, everything else as `Images`.
+
+    >>> load("digits")
+    <digits: 9297 images of 28x28, 10 classes, 4 domains>
+    >>> load("cifar11")
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.DataError: there is no data set 'cifar11'; did you mean 'cifar10'? There are: arrays, ...
+    """
+    entry, directory = _entry(name), data_directory(data_dir)
+    _check_options(entry, options)
+    try:
+        found = entry.loader(directory, **options)
+    except DataMissingError as missing:
+        if not download:
+            raise DataMissingError(f"{missing}. {_advice(entry.facts, directory)}") from None
+        _download(entry.facts, directory)
+        found = entry.loader(directory, **options)
+    full = entry.facts.samples
+    if isinstance(found, Images) and full and len(found) != full:
+        log.warning("%s in %s has %d images; the complete set has %d", name, directory, len(found), full)
+    return found
+
+
+def data_directory(data_dir: str | PathLike[str] | None = None) -> Path:
+    """Where data is: the argument, else TTPFL_DATA, else `ttpfl` in the user's cache.
+
+    >>> data_directory("mine").as_posix()
+    'mine'
+    """
+    if data_dir is not None:
+        return Path(data_dir).expanduser()
+    if own := os.environ.get(ENVIRONMENT):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ttpfl"
+
+
+def _entry(name: str) -> _Entry:
+    if name in _entries:
+        return _entries[name]
+    near = get_close_matches(name.lower().replace("_", "-"), _entries, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    raise DataError(f"there is no data set {name!r}{hint} There are: {', '.join(names())}")
+
+
+def _check_options(entry: _Entry, options: dict[str, Any]) -> None:
+    _, *known = inspect.signature(entry.loader).parameters  # the first is the directory
+    for option in options:
+        if option not in known:
+            there = f"it has: {', '.join(known)}" if known else "it has none"
+            raise DataError(f"{entry.facts.name} has no option {option!r}; {there}")
+
+
+def _download(facts: Facts, directory: Path) -> None:
+    if not facts.files:
+        raise DataMissingError(f"{facts.name} cannot be downloaded. {_advice(facts, directory)}")
+    try:
+        for file in facts.files:
+            fetch(file, directory)
+    except DataError as error:
+        raise DataError(f"{error}. Without the network: {_advice(facts, directory)}") from error
+
+
+def _advice(facts: Facts, directory: Path) -> str:
+    advice = f"Put {facts.instructions} into {directory} (data_dir= or {ENVIRONMENT} names another directory)"
+    if facts.files:
+        sources = ", ".join(f"{file.url} (md5 {file.md5})" for file in facts.files)
+        advice += f". It is given out at {sources}; load({facts.name!r}, download=True) fetches that"
+    elif facts.homepage:
+        advice += f". See {facts.homepage}"
+    return advice

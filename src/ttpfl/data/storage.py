@@ -1,0 +1,89 @@
+"""Data files on the disk: checked when read, complete when written."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from ttpfl.data.images import File
+from ttpfl.errors import DataError
+from ttpfl.files import written_in_one_step
+
+log = logging.getLogger("ttpfl")
+
+CACHE = "cache"  # folder below the data directory
+
+
+def verify(path: Path, file: File) -> None:
+    """Raise a DataError unless the file at `path` has the checksum that its makers gave it."""
+    with open(path, "rb") as opened:
+        found = hashlib.file_digest(opened, "md5").hexdigest()
+    if found != file.md5:
+        raise DataError(
+            f"{path} is damaged (md5 {found}, it should be {file.md5}): "
+            f"delete it and get it again from {file.url}"
+        )
+
+
+def cache_path(directory: Path, name: str, key: dict[str, Any], suffix: str) -> Path:
+    """Where something that depends on nothing but `key` is kept.
+
+    >>> cache_path(Path("data"), "digits", {"seed": 0}, "npz").as_posix()
+    'data/cache/digits-de7d7744ccd7722e.npz'
+    """
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return directory / CACHE / f"{name}-{digest[:16]}.{suffix}"
+
+
+def keep(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Write a cache file in one step; a directory that cannot be written to only costs time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written_in_one_step(path) as file:
+            write(file)
+    except OSError as error:
+        log.warning("%s could not be kept (%s): it will be made again next time", path, error)
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an npz file; a DataError if it is not a sound one."""
+    try:
+        # Opened here: given a path, numpy leaves the file open when it is not sound.
+        with open(path, "rb") as file:
+            arrays = np.load(file, allow_pickle=False)
+            if not isinstance(arrays, NpzFile):
+                raise DataError("one array, not an archive of named ones")
+            with arrays:
+                return dict(arrays.items())
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
+        raise  # the system's own words are the clearest
+    except Exception as error:  # junk can fail in any way inside the reader
+        raise DataError(
+            f"{path} is not a sound npz file of plain arrays ({error}): write it again with numpy.savez"
+        ) from error
+
+
+def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None]:
+    """Images `x`, gray (N, H, W) or RGB (N, H, W, 3), and labels `y` where there are some, of an npz file."""
+    arrays = read_npz(path)
+    if "x" not in arrays:
+        raise DataError(f"{path} has no array 'x' but {sorted(arrays)}: name the images 'x', the labels 'y'")
+    x, y = arrays["x"], arrays.get("y")
+    if x.ndim == 4 and x.shape[3] == 1:
+        x = x[..., 0]
+    if x.dtype != np.uint8 or x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] != 3) or 0 in x.shape[1:]:
+        raise DataError(
+            f"x in {path} is {x.dtype} {x.shape}; images must be uint8 of shape (N, height, width) or "
+            "(N, height, width, 3). Data of other kinds can be handed to learn_rates as it is"
+        )
+    if y is None:
+        return x, None
+    if y.dtype.kind not in "iu" or y.shape != (len(x),):
+        raise DataError(f"y in {path} is {y.dtype} {y.shape}; it must be {len(x)} integers, one per image")
+    return x, y.astype(np.int64)

@@ -1,0 +1,168 @@
+"""Names, directories, downloads and what is said when something is not there."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+
+import ttpfl
+from ttpfl.data import Facts, Images, registry
+from ttpfl.data.images import File
+from ttpfl.errors import DataError, DataMissingError
+
+CONTENT = bytes(range(200)) * 5
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    (folder / "blob.bin").write_bytes(CONTENT)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as running:
+        thread = Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+def blob(directory: Path, level: int = 0) -> Images:
+    """A data set of one file: every byte is a gray image of one pixel."""
+    path = directory / "blobs" / "blob.bin"
+    if not path.exists():
+        raise DataMissingError(f"there is no {path}")
+    x = np.frombuffer(path.read_bytes(), np.uint8).reshape(-1, 1, 1, 1).repeat(3, 3)
+    return Images(x, np.zeros(len(x), np.int64), np.zeros(len(x), np.int64), registry.facts("blob"))
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    register(server + "/blob.bin")
+
+
+def register(url: str, md5: str = hashlib.md5(CONTENT).hexdigest()) -> None:
+    files = (File("blobs/blob.bin", url, md5),)
+    half = (0.5, 0.5, 0.5)
+    size = (1, 1)
+    registry._entries.pop("blob", None)
+    registry.dataset(
+        Facts("blob", "Bytes", ("a",), ("b",), size, "gray", half, half, "", "", "blobs/blob.bin", files)
+    )(blob)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("cifar11", "cifar10"), ("Digits-5", "digits5"), ("fashion_mnist", "fashion-mnist")]
+)
+def test_unknown_names_list_the_known_ones_and_the_nearest(wrong: str, right: str) -> None:
+    with pytest.raises(DataError, match=f"'{wrong}'; did you mean '{right}'") as error:
+        ttpfl.data.load(wrong)
+    assert all(name in str(error.value) for name in ttpfl.data.names())
+    with pytest.raises(DataError, match="There are: arrays"):
+        ttpfl.data.facts("zzz")
+
+
+def test_unknown_options_list_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="digits has no option 'sed'; it has: seed"):
+        ttpfl.data.load("digits", sed=3)
+    with pytest.raises(DataError, match="cifar10 has no option 'seed'; it has none"):
+        ttpfl.data.load("cifar10", tmp_path, seed=3)
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(DataError, match="already a data set 'digits'"):
+        registry.dataset(ttpfl.data.facts("digits"))(blob)
+
+
+def test_directory_is_argument_then_variable_then_user_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTPFL_DATA", "/variable")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert registry.data_directory("/argument") == Path("/argument")
+    assert registry.data_directory() == Path("/variable")
+    monkeypatch.delenv("TTPFL_DATA")
+    assert registry.data_directory() == Path("/xdg/ttpfl")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert registry.data_directory() == Path.home() / ".cache" / "ttpfl"
+
+
+@pytest.mark.parametrize("name", [name for name in ttpfl.data.names() if name != "digits"])
+def test_missing_files_say_what_to_put_where(name: str, tmp_path: Path) -> None:
+    facts = ttpfl.data.facts(name)
+    with pytest.raises(DataMissingError) as error:
+        ttpfl.data.load(name, tmp_path)
+    text = str(error.value)
+    assert facts.instructions in text
+    assert str(tmp_path) in text
+    assert "TTPFL_DATA" in text
+    assert ("download=True" in text) == bool(facts.files)
+    assert all(file.url in text and file.md5 in text for file in facts.files)
+    assert not list(tmp_path.iterdir())  # nothing was made or fetched
+
+
+def test_what_cannot_be_downloaded_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataMissingError, match=r"pacs cannot be downloaded\. Put the pictures as PACS/"):
+        ttpfl.data.load("pacs", tmp_path, download=True)
+
+
+@pytest.mark.usefixtures("registered")
+def test_download_only_when_asked(tmp_path: Path) -> None:
+    with pytest.raises(DataMissingError, match=r"load\('blob', download=True\)"):
+        ttpfl.data.load("blob", tmp_path)
+    images = ttpfl.data.load("blob", tmp_path, download=True)
+    assert images.x[:, 0, 0, 0].tobytes() == CONTENT
+    assert [path.name for path in (tmp_path / "blobs").iterdir()] == ["blob.bin"]
+    assert len(ttpfl.data.load("blob", tmp_path)) == len(CONTENT)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_damaged_download_is_not_kept(tmp_path: Path, server: str) -> None:
+    register(server + "/blob.bin", md5="0" * 32)
+    with pytest.raises(DataError, match=r"blob\.bin is damaged \(md5 .*not kept.*Put blobs/blob\.bin into"):
+        ttpfl.data.load("blob", tmp_path, download=True)
+    assert not list((tmp_path / "blobs").iterdir())
+
+
+@pytest.mark.usefixtures("registered")
+def test_no_network_says_what_to_put_where(tmp_path: Path, server: str) -> None:
+    for url in (server + "/other.bin", "http://127.0.0.1:9/blob.bin"):  # not found; nobody listens
+        register(url)
+        with pytest.raises(DataError, match=r"could not be fetched to .*Put blobs/blob\.bin into"):
+            ttpfl.data.load("blob", tmp_path, download=True)
+        assert not list((tmp_path / "blobs").iterdir())
+
+
+@pytest.mark.parametrize("name", ttpfl.data.names())
+def test_facts_are_complete(name: str) -> None:
+    facts = ttpfl.data.facts(name)
+    assert facts.name == name
+    assert facts.title
+    assert facts.licence
+    assert facts.instructions
+    assert len(set(facts.classes)) == len(facts.classes)
+    assert all(0 < value < 1 for value in facts.mean + facts.std)
+    assert all(len(file.md5) == 32 and file.url.startswith("http") for file in facts.files)
+
+
+def test_images_must_fit_their_facts() -> None:
+    facts = ttpfl.data.facts("digits")
+    x, zeros = np.zeros((2, 28, 28, 3), np.uint8), np.zeros(2, np.int64)
+    for bad in (
+        (x[:, :27], zeros, zeros),
+        (x.astype(np.float32), zeros, zeros),
+        (x, zeros[:1], zeros),
+        (x, zeros + 10, zeros),
+        (x, zeros.astype(np.int32), zeros),
+        (x, zeros, zeros + 4),
+    ):
+        with pytest.raises(DataError, match="digits"):
+            Images(*bad, facts)
