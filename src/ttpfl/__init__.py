@@ -13,7 +13,7 @@ torch.Size([20, 10])
 from ttpfl import models
 from ttpfl._version import __version__
 from ttpfl.direction import DirectionCache
-from ttpfl.errors import BatchError, ModelError, RatesError, RatesFileError, TtpflError
+from ttpfl.errors import BatchError, DataError, ModelError, RatesError, RatesFileError, TtpflError
 from ttpfl.learning import learn_rates, refine_rates
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Rates, average_rates
@@ -21,6 +21,7 @@ from ttpfl.statistics import statistics_rule
 
 __all__ = [
     "BatchError",
+    "DataError",
     "DirectionCache",
     "ModelError",
     "Personalizer",

@@ -19,3 +19,7 @@ class RatesError(TtpflError):
 
 class RatesFileError(RatesError):
     """A rates file is damaged, foreign or of an unknown version."""
+
+
+class DataError(TtpflError):
+    """Data, or what was asked of them, cannot be used."""

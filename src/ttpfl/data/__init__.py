@@ -1,0 +1,1 @@
+"""Federated data: images, the shifts between clients, and the clients themselves."""
