@@ -7,6 +7,8 @@ from scipy import ndimage
 # Neighbours of a pixel within its own image, also diagonally; images of a stack do not touch.
 _TOUCHING = np.zeros((3, 3, 3), bool)
 _TOUCHING[1] = True
+# Not ndimage.sobel, which also smooths across the images of a stack.
+_SOBEL = np.outer([-1, 0, 1], [1, 2, 1])
 
 
 def canny(layers: NDArray[np.uint8], low: float, high: float) -> NDArray[np.bool_]:
@@ -21,7 +23,7 @@ def canny(layers: NDArray[np.uint8], low: float, high: float) -> NDArray[np.bool
     array([0, 0, 1, 0, 0, 0])
     """
     values = layers.astype(np.int32)
-    down, right = (ndimage.sobel(values, axis, mode="nearest") for axis in (1, 2))
+    down, right = (ndimage.correlate(values, way[None], mode="nearest") for way in (_SOBEL, _SOBEL.T))
     slope = np.abs(down) + np.abs(right)
     candidates = (slope > low) & _ridges(slope, down, right)
     lines, count = ndimage.label(candidates, _TOUCHING)
