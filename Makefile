@@ -36,9 +36,10 @@ format: $(READY) ## Put the code into its usual form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Speed and memory of the core, as ratios
+bench: $(READY) ## Speed and memory of the core, as ratios; speed of the corruptions
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/core.py --soak 20000
+	$(TEST_ENV) $(BIN)/python benchmarks/corruptions.py
 
 clean: ## Remove the environment and everything generated
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,7 +10,7 @@ class BatchError(TtpflError):
 
 
 class DataError(TtpflError):
-    """A data set is unknown, damaged or not what it should be."""
+    """Data are unknown or damaged, or what was asked of them cannot be done."""
 
 
 class DataMissingError(DataError):
