@@ -47,8 +47,9 @@ class Reference:
         return self.model(x.double())
 
     def direction(self, x: Tensor) -> State:
-        p = torch.softmax(self.logits(x, self.start), dim=1)
-        entropy = -(p * p.log()).sum() / len(p)
+        logits = self.logits(x, self.start)
+        log_p = logits - logits.logsumexp(1, keepdim=True)
+        entropy = -(log_p.exp() * log_p).sum() / len(x)
         names, parameters = zip(*self.model.named_parameters(), strict=True)
         gradients = torch.autograd.grad(entropy, parameters, allow_unused=True)
         h = {
