@@ -1,5 +1,7 @@
 """Running statistics: rules, gradients, and the layers that are out of the ordinary."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,29 @@ from ttpfl.twin import Twin, isolated
 def direction_of(model: nn.Module, x: Tensor) -> Direction:
     with isolated():
         return probe(Twin(model, ttpfl.Rates.zeros(model).modules), Inputs((x,), {}), entropy).direction
+
+
+def check_by_differences(
+    model: nn.Module, rates: ttpfl.Rates, h: Direction, batch: tuple[Tensor, Tensor], moved: Tensor
+) -> None:
+    """`moved`, a step of size 1, is what finite differences of the adapted model's loss say."""
+    x, y = batch
+
+    def loss(alpha: Tensor) -> Tensor:
+        with torch.no_grad():
+            adapted = copy.deepcopy(model)
+            state = {k: v.clone() for k, v in model.state_dict().items()}
+            for rate, name in zip(alpha, rates.names, strict=True):
+                state[name] += rate * h[name].whole()
+            adapted.load_state_dict(state)
+            return F.cross_entropy(adapted(x), y)
+
+    for i, name in enumerate(rates.names):
+        step = torch.zeros_like(rates.values)
+        step[i] = 1e-7
+        difference = (loss(rates.values + step) - loss(rates.values - step)) / 2e-7
+        expected = -difference / model.state_dict()[name].numel() ** 0.5
+        assert moved[i].item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-8)
 
 
 @pytest.mark.parametrize("shape", [(8, 3), (8, 3, 5), (8, 3, 4, 4), (4, 3, 2, 3, 2)])
@@ -119,21 +144,7 @@ def test_a_layer_called_twice() -> None:
     rates.values = rates.values.double() + 0.1
     moved = ttpfl.refine_rates(model, rates, [(x, y)], lr=1.0).values - rates.values
 
-    def loss(alpha: Tensor) -> Tensor:
-        with torch.no_grad():
-            exported = Twice().double().eval()
-            state = {k: v.clone() for k, v in model.state_dict().items()}
-            for rate, name in zip(alpha, rates.names, strict=True):
-                state[name] += rate * h[name].value
-            exported.load_state_dict(state)
-            return F.cross_entropy(exported(x), y)
-
-    for i, name in enumerate(rates.names):
-        step = torch.zeros_like(rates.values)
-        step[i] = 1e-7
-        difference = (loss(rates.values + step) - loss(rates.values - step)) / 2e-7
-        expected = -difference / model.state_dict()[name].numel() ** 0.5
-        assert moved[i].item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-8)
+    check_by_differences(model, rates, h, (x, y), moved)
 
 
 def unusual(kind: str) -> nn.Module:
@@ -167,21 +178,7 @@ def test_unusual_normalisation(kind: str) -> None:
         moved = ttpfl.refine_rates(model, rates, [(x, y)], lr=1.0).values - rates.values
         h = direction_of(model, x)
 
-    def loss(alpha: Tensor) -> Tensor:
-        with torch.no_grad():
-            exported = unusual(kind)
-            state = {k: v.clone() for k, v in model.state_dict().items()}
-            for rate, name in zip(alpha, rates.names, strict=True):
-                state[name] += rate * h[name].whole()
-            exported.load_state_dict(state)
-            return F.cross_entropy(exported(x), y)
-
-    for i, name in enumerate(rates.names):
-        step = torch.zeros_like(rates.values)
-        step[i] = 1e-7
-        difference = (loss(rates.values + step) - loss(rates.values - step)) / 2e-7
-        expected = -difference / model.state_dict()[name].numel() ** 0.5
-        assert moved[i].item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-8)
+    check_by_differences(model, rates, h, (x, y), moved)
     exported = unusual(kind)
     with untouched(model):
         personal = ttpfl.Personalizer(model, rates, "online")
