@@ -8,8 +8,27 @@
 
 from ttpfl.data import datasets  # registers them
 from ttpfl.data.client_arrays import ClientArrays
+from ttpfl.data.clients import Answers, Population, SourceClient, TargetClient
 from ttpfl.data.datasets.huggingface import from_huggingface
+from ttpfl.data.federate import federate, load_population
 from ttpfl.data.images import Facts, Images
 from ttpfl.data.registry import facts, load, names
+from ttpfl.data.setting import Setting
 
-__all__ = ["ClientArrays", "Facts", "Images", "datasets", "facts", "from_huggingface", "load", "names"]
+__all__ = [
+    "Answers",
+    "ClientArrays",
+    "Facts",
+    "Images",
+    "Population",
+    "Setting",
+    "SourceClient",
+    "TargetClient",
+    "datasets",
+    "facts",
+    "federate",
+    "from_huggingface",
+    "load",
+    "load_population",
+    "names",
+]

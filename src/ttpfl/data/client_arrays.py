@@ -68,3 +68,20 @@ def client_arrays(
     first = next(iter([*source.values(), *target.values()]), None)
     size = first.x.shape[1:3] if first is not None else (0, 0)
     return ClientArrays(source, target, replace(facts, classes=classes, image_size=(size[0], size[1])))
+
+
+def own_facts(name: str, title: str, channels: str, licence: str, instructions: str) -> Facts:
+    """What is known about the user's own data before it is read: no more than this."""
+    return Facts(
+        name,
+        title,
+        classes=(),
+        domains=(),
+        image_size=(0, 0),
+        channels=channels,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        licence=licence,
+        homepage="",
+        instructions=instructions,
+    )

@@ -19,7 +19,7 @@ def extra(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
+        package = (error.name or module).partition(".")[0]
         raise DataError(f"{package} is not installed, but this data needs it: {REMEDY}") from error
 
 

@@ -1,6 +1,8 @@
 """Images with labels and domains, and the facts about the set that they come from."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +45,8 @@ class Facts:
     """What can be downloaded, with checksums."""
     samples: int | None = None
     """How many images the complete set has, where that is fixed."""
+    defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What clients over this set are like unless something else is asked for: fields of `Setting`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,16 +13,11 @@ array([[151, 151, 151],
 (15, ('speckle_noise', 'gaussian_blur', 'saturate', 'spatter'))
 """
 
+from ttpfl.data.corruption_names import SOURCE_CORRUPTIONS, TARGET_CORRUPTIONS
 from ttpfl.data.corruptions import blur, digital, noise, spatter, weather  # noqa: F401  (they register)
 from ttpfl.data.corruptions.apply import corrupt
 from ttpfl.data.corruptions.batch import Batch, Images, Pixels
-from ttpfl.data.corruptions.registry import (
-    SOURCE_CORRUPTIONS,
-    TARGET_CORRUPTIONS,
-    Corruption,
-    corruption,
-    names,
-)
+from ttpfl.data.corruptions.registry import Corruption, corruption, names
 from ttpfl.data.corruptions.sheet import contact_sheet
 
 __all__ = [

@@ -3,28 +3,9 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from ttpfl.data.corruption_names import SOURCE_CORRUPTIONS, TARGET_CORRUPTIONS
 from ttpfl.data.corruptions.batch import Batch, Images
 from ttpfl.data.lookup import find
-
-# The order matters: clients draw a corruption by its place in these lists.
-SOURCE_CORRUPTIONS: tuple[str, ...] = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-)
-TARGET_CORRUPTIONS: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "saturate", "spatter")
 
 Function = TypeVar("Function", bound=Callable[..., Images])
 

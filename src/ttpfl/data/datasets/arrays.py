@@ -3,24 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
-from ttpfl.data.images import Facts
+from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, own_facts
 from ttpfl.data.pictures import Size, as_size, resized
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import read_images
 from ttpfl.errors import DataMissingError
 
-ARRAYS = Facts(
+ARRAYS = own_facts(
     name="arrays",
     title="Your own arrays, in one npz file per client",
-    classes=(),
-    domains=(),
-    image_size=(0, 0),
     channels="RGB; gray is repeated to RGB",
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
     licence="yours",
-    homepage="",
     instructions="your files as source/<client>.npz and target/<client>.npz, each with images x (uint8, "
     "(N, H, W) or (N, H, W, 3)) and labels y (integers from 0; optional for targets),",
 )

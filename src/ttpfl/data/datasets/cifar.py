@@ -84,6 +84,7 @@ CIFAR100 = Facts(
         ),
     ),
     samples=60_000,
+    defaults={"ratio": 51.0},
 )
 
 

@@ -37,6 +37,7 @@ DIGITS = Facts(
     homepage="",
     instructions="nothing (pip install 'ttpfl[data]' is enough to make it)",
     samples=9_297,
+    defaults={"source_clients": 36, "target_clients": 9},
 )
 
 Gray = NDArray[np.uint8]

@@ -8,25 +8,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
-from ttpfl.data.images import Facts
+from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, own_facts
 from ttpfl.data.pictures import Size, Unreadable, as_size, decode, pictures_in
 from ttpfl.data.registry import dataset
 from ttpfl.errors import DataError, DataMissingError
 
 log = logging.getLogger("ttpfl")
 
-FOLDER = Facts(
+FOLDER = own_facts(
     name="folder",
     title="Your own pictures, in one folder per client and class",
-    classes=(),
-    domains=(),
-    image_size=(0, 0),
     channels="converted to RGB",
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
     licence="yours",
-    homepage="",
     instructions="your pictures as source/<client>/<class>/*.png and target/<client>/*.png "
     "(or target/<client>/<class>/*.png, where labels are known for evaluation)",
 )

@@ -7,23 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
+from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, own_facts
 from ttpfl.data.extras import extra
-from ttpfl.data.images import Facts
 from ttpfl.data.pictures import Size, as_rgb, as_size, resized
 from ttpfl.errors import DataError
 
-HUGGINGFACE = Facts(
+HUGGINGFACE = own_facts(
     name="huggingface",
     title="A Hugging Face data set with a column of clients",
-    classes=(),
-    domains=(),
-    image_size=(0, 0),
     channels="converted to RGB",
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
     licence="see its card",
-    homepage="",
     instructions="",
 )
 

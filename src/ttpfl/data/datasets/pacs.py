@@ -30,6 +30,7 @@ PACS = Facts(
     instructions="the pictures as PACS/<domain>/<class>/*.jpg (domains art_painting, cartoon, photo, sketch; "
     "classes dog, elephant, giraffe, guitar, horse, house, person)",
     samples=9_991,
+    defaults={"clients_per_domain": 7},
 )
 
 

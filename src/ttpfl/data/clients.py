@@ -1,0 +1,158 @@
+"""Clients: source clients with labels, target clients without."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeVar, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ttpfl.data.images import Facts
+from ttpfl.data.partition import Ids
+from ttpfl.data.pixels import Array, as_tensor
+from ttpfl.data.plan import Applied
+from ttpfl.errors import DataError
+
+Labels = NDArray[np.int64]
+
+
+class Labelled(NamedTuple):
+    """Images as a network takes them, and their classes."""
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """What is known of any client. Its images are made when they are asked for, and not kept."""
+
+    id: str
+    domain: str
+    corruption: Applied | None
+    facts: Facts
+    take: Callable[[Ids], Array]
+    """Its images by their ids, as bytes."""
+
+    def tensor(self, ids: Ids) -> Tensor:
+        """Images as a network takes them."""
+        return as_tensor(self.take(ids), self.facts.mean, self.facts.std)
+
+
+@dataclass(frozen=True, eq=False)
+class SourceClient(Client):
+    """A client with labels: data to train with, and data held back to learn rates with."""
+
+    train_ids: Ids
+    train_labels: Labels
+    validation_ids: Ids
+    validation_labels: Labels
+
+    def train(self) -> Labelled:
+        """The part to train with."""
+        return Labelled(self.tensor(self.train_ids), torch.from_numpy(self.train_labels))
+
+    def validation(self) -> Labelled:
+        """The part for rates and hyper-parameters."""
+        return Labelled(self.tensor(self.validation_ids), torch.from_numpy(self.validation_labels))
+
+
+@dataclass(frozen=True, eq=False)
+class TargetClient(Client):
+    """A new client: a stream of images. It has no labels, and nothing that it refers to has."""
+
+    ids: Ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def stream(self, batch_size: int) -> Iterator[Tensor]:
+        """Its images in their order, `batch_size` at a time; the last batch may be smaller."""
+        if batch_size < 1:
+            raise DataError(f"batch_size is {batch_size}: it must be at least 1")
+        for start in range(0, len(self.ids), batch_size):
+            yield self.tensor(self.ids[start : start + batch_size])
+
+
+C = TypeVar("C", bound=Client)
+
+
+class Clients(Sequence[C]):
+    """Clients that are made when they are asked for, so that a million of them cost nothing."""
+
+    def __init__(self, count: int, make: Callable[[int], C]) -> None:
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> C: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[C]: ...
+    def __getitem__(self, index: int | slice) -> C | list[C]:
+        if isinstance(index, slice):
+            return [self._make(number) for number in range(*index.indices(self._count))]
+        return self._make(range(self._count)[index])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Population:
+    """All clients of an experiment.
+
+    >>> from ttpfl.data import federate
+    >>> population, answers, _ = federate("digits", shift="domain", held_out="uci", seed=0)
+    >>> population
+    <Population of digits: 30 source clients, 10 target clients>
+    >>> client = population.source[0]
+    >>> client.id, client.domain, client.train().x.shape
+    ('source-0', 'mnist', torch.Size([201, 3, 28, 28]))
+    >>> new = population.target[3]
+    >>> [len(batch) for batch in new.stream(batch_size=80)], len(answers[new.id])
+    ([80, 80, 18], 178)
+    """
+
+    source: Sequence[SourceClient]
+    target: Sequence[TargetClient]
+    facts: Facts
+
+    def __repr__(self) -> str:
+        return (
+            f"<Population of {self.facts.name}: {len(self.source)} source clients, "
+            f"{len(self.target)} target clients>"
+        )
+
+
+class Answers(Mapping[str, Tensor]):
+    """The labels of target clients by client id: for the evaluator, and for nobody else.
+
+    Clients whose labels nobody knows are not in it.
+    """
+
+    def __init__(
+        self, target: Sequence[TargetClient], labels: Callable[[TargetClient], Labels | None]
+    ) -> None:
+        self._target, self._labels = target, labels
+
+    def of(self, client: TargetClient) -> Labels | None:
+        """The labels of a client's images in the order of its stream, where they are known."""
+        return self._labels(client)
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        clients = enumerate(self._target)
+        return {client.id: number for number, client in clients if self.of(client) is not None}
+
+    def __getitem__(self, name: str) -> Tensor:
+        labels = self.of(self._target[self._number[name]])
+        assert labels is not None  # else its name would not be known
+        return torch.from_numpy(labels)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._number)
+
+    def __len__(self) -> int:
+        return len(self._number)

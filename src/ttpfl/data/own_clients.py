@@ -1,0 +1,77 @@
+"""The user's own clients as a population: they are what they are, only a part is held back."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ttpfl.data.client_arrays import ClientArrays
+from ttpfl.data.clients import Answers, Clients, Population, SourceClient, TargetClient
+from ttpfl.data.division import SMALLEST
+from ttpfl.data.lookup import find
+from ttpfl.data.partition import Ids
+from ttpfl.data.pixels import Array
+from ttpfl.data.plan import split
+from ttpfl.data.setting import Setting
+from ttpfl.errors import DataError
+
+CHOICES = ("validation", "seed")
+
+
+def own_setting(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """The choices that there are for clients that exist already, checked.
+
+    >>> own_setting({"shift": "label"})
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.DataError: there is no choice for your own clients 'shift'. Known: validation, seed
+    """
+    for name in choices:
+        find("choice for your own clients", name, dict.fromkeys(CHOICES))
+    setting = Setting(**choices)
+    return {name: getattr(setting, name) for name in CHOICES}
+
+
+def own_population(data: ClientArrays, validation: float, seed: int) -> tuple[Population, Answers]:
+    """The clients under their own names; images of source clients are shuffled before the split.
+
+    Target clients keep the order that their images came in: it may mean something.
+    """
+    names, targets = list(data.source), list(data.target)
+    for name, client in data.source.items():
+        if len(client.x) < SMALLEST:
+            raise DataError(
+                f"source client {name!r} has {len(client.x)} image, but one to train with and one to "
+                "validate with are the least: leave it out"
+            )
+
+    def source(number: int) -> SourceClient:
+        name = names[number]
+        x, y = data.source[name]
+        assert y is not None  # ClientArrays made sure of it
+        order = np.random.default_rng((seed, number)).permutation(len(x))
+        train, held_back = split(order, validation)
+        return SourceClient(
+            id=name,
+            domain=name,
+            corruption=None,
+            facts=data.facts,
+            take=partial(_taken, x),
+            train_ids=train,
+            train_labels=y[train],
+            validation_ids=held_back,
+            validation_labels=y[held_back],
+        )
+
+    def target(number: int) -> TargetClient:
+        name = targets[number]
+        x = data.target[name].x
+        return TargetClient(name, name, None, data.facts, partial(_taken, x), np.arange(len(x)))
+
+    population = Population(Clients(len(names), source), Clients(len(targets), target), data.facts)
+    return population, Answers(population.target, lambda client: data.target[client.id].y)
+
+
+def _taken(x: Array, ids: Ids) -> Array:
+    return x[ids]
