@@ -112,7 +112,7 @@ class Population:
     ('source-0', 'mnist', torch.Size([201, 3, 28, 28]))
     >>> new = population.target[3]
     >>> [len(batch) for batch in new.stream(batch_size=80)], len(answers[new.id])
-    ([80, 80, 18], 178)
+    ([80, 80, 20], 180)
     """
 
     source: Sequence[SourceClient]
