@@ -73,8 +73,8 @@ _DRAWING = {
 }
 
 
-class Arithmetic(DrawWatch):
-    """Replaces a few torch functions while it is open.
+class FastLayout(DrawWatch):
+    """Short cuts for convolutions, and inputs in another memory layout, while it is open.
 
     Args:
         narrow: gives the part of a kernel that sees data.
@@ -84,12 +84,7 @@ class Arithmetic(DrawWatch):
 
     def __init__(self, narrow: Narrow, relaid: bool) -> None:
         super().__init__()
-        self._rules: dict[Any, Callable[..., Any]] = {
-            torch.conv2d: partial(conv2d, narrow),
-            F.batch_norm: statistics.batch_norm,
-            torch.batch_norm: statistics.torch_batch_norm,
-            F.instance_norm: statistics.instance_norm,
-        }
+        self._rules: dict[Any, Callable[..., Any]] = {torch.conv2d: partial(conv2d, narrow)}
         if relaid:
             # Such maps cannot always be viewed flat; a reshape is a view where one exists.
             self._rules[torch.Tensor.view] = _view
@@ -102,6 +97,18 @@ class Arithmetic(DrawWatch):
         if rule is None:
             return super().__torch_function__(func, types, args, kwargs)
         return rule(*args, **(kwargs or {}))
+
+
+class Arithmetic(FastLayout):
+    """Also makes running statistics differentiable."""
+
+    def __init__(self, narrow: Narrow, relaid: bool) -> None:
+        super().__init__(narrow, relaid)
+        self._rules |= {
+            F.batch_norm: statistics.batch_norm,
+            torch.batch_norm: statistics.torch_batch_norm,
+            F.instance_norm: statistics.instance_norm,
+        }
 
 
 def _view(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -27,3 +27,7 @@ class RatesError(TtpflError):
 
 class RatesFileError(RatesError):
     """A rates file is damaged, foreign or of an unknown version."""
+
+
+class FederationError(TtpflError):
+    """A federated run cannot go on."""

@@ -33,6 +33,7 @@ from ttpfl.statistics import at_least_float32
 from ttpfl.twin import Readout, Twin, isolated
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Observe = Callable[[Tensor, Tensor, Tensor], None]
 
 OWN_CACHE_BYTES = 2**30
 
@@ -99,8 +100,12 @@ def refine(
     cache: DirectionCache | None = None,
     objective: Objective = entropy,
     loss: Loss = cross_entropy,
+    observe: Observe | None = None,
 ) -> Rates:
-    """`refine_rates` on a twin that is already there, for engines that keep one."""
+    """`refine_rates` on a twin that is already there, for engines that keep one.
+
+    `observe` is told the logits after adaptation, the labels and the loss of every batch.
+    """
     one_of("mode", mode, get_args(Mode))
     if not lr > 0:
         raise RatesError(f"lr is {lr}: it must be positive")
@@ -116,7 +121,8 @@ def refine(
                 direction = _direction(twin, inputs, objective, cache)
                 if mode == "online":
                     direction = _running_mean(mean, direction, index + 1)
-                slope = _slope(twin, group_of, values, direction, inputs, released(labels), loss)
+                labels = released(labels)
+                slope = _slope(twin, group_of, values, direction, inputs, labels, loss, observe)
                 values = rates.with_values(values - scale * slope).values
             except TtpflError as error:
                 error.add_note(f"in batch {index} of this client's turn")
@@ -147,6 +153,7 @@ def _slope(
     inputs: Inputs,
     labels: Tensor,
     loss: Loss,
+    observe: Observe | None,
 ) -> Tensor:
     """Derivative of the supervised loss after adaptation, with respect to each rate.
 
@@ -156,7 +163,10 @@ def _slope(
     rates = values.unbind()
     moved = move(twin, direction, {name: rates[group_of[name]] for name in direction})
     leaves = moved.leaves()
-    result = loss(twin.fast(inputs, moved), labels)
+    logits = twin.fast(inputs, moved)
+    result = loss(logits, labels)
+    if observe is not None:
+        observe(logits.detach(), labels, result.detach())
     if not result.requires_grad:  # nothing that moves has any influence
         return torch.zeros_like(values)
     gradients = torch.autograd.grad(result, list(leaves.values()), allow_unused=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar, overload
+from typing import Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from ttpfl.data.plan import Applied
 from ttpfl.errors import DataError
 
 Labels = NDArray[np.int64]
+Part = Literal["train", "validation"]
 
 
 class Labelled(NamedTuple):
@@ -50,6 +51,10 @@ class SourceClient(Client):
     train_labels: Labels
     validation_ids: Ids
     validation_labels: Labels
+
+    def size(self, part: Part) -> int:
+        """Samples in a part, without making them."""
+        return len(self.train_ids if part == "train" else self.validation_ids)
 
     def train(self) -> Labelled:
         """The part to train with."""

@@ -1,0 +1,108 @@
+"""What happens beside a run: one small protocol for display, checkpoints, logs, and the user's own."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ttpfl.federation.state import Record, RunState
+from ttpfl.files import written_in_one_step
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What is fixed about a run."""
+
+    kind: str
+    """train or learn."""
+    rounds: int
+    clients: int
+    cohort: int
+    model_numbers: int
+    """Numbers in the model (D in the paper)."""
+    vector_numbers: int
+    """Numbers that travel in a round (d in the paper; D when training)."""
+
+
+class Callback:
+    """Everything that may be overridden; by default nothing happens."""
+
+    def on_start(self, info: RunInfo, state: RunState) -> None:
+        """Before the first round of a new or resumed run."""
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """After a round. What is added to the record is in the history; `state.stopped` ends the run."""
+
+    def on_interrupt(self, state: RunState) -> None:
+        """Somebody asked to stop; the round under way is forgotten."""
+
+    def on_end(self, state: RunState) -> None:
+        """After the last round."""
+
+
+class History(Callback):
+    """`history.jsonl`, one line per round, and beside it `timing.jsonl` with what is never the same twice."""
+
+    def __init__(self, directory: Path) -> None:
+        self._history, self._timing = directory / "history.jsonl", directory / "timing.jsonl"
+        self._begin = 0.0
+
+    def on_start(self, info: RunInfo, state: RunState) -> None:
+        """Begin with the rounds that the state knows: others were lost and will come again."""
+        with written_in_one_step(self._history) as file:
+            file.write("".join(map(_line, state.history)).encode())
+        self._begin = time.perf_counter()
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """Add a line."""
+        now = time.perf_counter()
+        for path, entry in (
+            (self._history, record),
+            (self._timing, {"round": record["round"], "seconds": round(now - self._begin, 4)}),
+        ):
+            with open(path, "a") as file:
+                file.write(_line(entry))
+        self._begin = now
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    return json.dumps(entry) + "\n"
+
+
+class EarlyStopping(Callback):
+    """Keeps the vector with the smallest loss on the source clients' validation data, and stops after it.
+
+    The loss in a record belongs to the vector that the round began with.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self._patience = patience
+        self._before: Tensor | None = None
+
+    def on_start(self, info: RunInfo, state: RunState) -> None:
+        """The first round begins with what is there."""
+        self._before = state.vector.clone()
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """Compare with the best so far."""
+        loss = record.get("validation_loss")
+        if loss is not None and loss < state.best_loss:
+            state.best, state.best_loss, state.best_round = self._before, loss, state.round - 1
+        self._before = state.vector.clone()
+        state.stopped = state.round - state.best_round > self._patience
+
+
+class Evaluation(Callback):
+    """Every so many rounds, what the holder of the target clients' labels has to say."""
+
+    def __init__(self, evaluate: Callable[[Tensor], Mapping[str, float]], every: int) -> None:
+        self._evaluate, self._every = evaluate, every
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """Add the figures to the record."""
+        if state.round % self._every == 0:
+            record["target"] = dict(self._evaluate(state.vector))

@@ -1,0 +1,167 @@
+"""Checkpoints: safetensors files with a JSON card, written in one step and verified when read.
+
+Layout: tensor `vector` (the model's state or the rates), `best` where there is one, `local` (one row per
+client in the card's `local`); metadata key `ttpfl` with the card, which holds a checksum over itself and
+the tensors.
+"""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from ttpfl._version import __version__
+from ttpfl.errors import FederationError
+from ttpfl.federation.callbacks import Callback, RunInfo
+from ttpfl.federation.state import Record, RunState
+from ttpfl.files import written_in_one_step
+from ttpfl.network import hash_tensor
+
+log = logging.getLogger("ttpfl")
+
+FORMAT = "ttpfl.checkpoint"
+VERSION = 1
+FOLDER = "checkpoints"
+
+
+class Checkpoints(Callback):
+    """Writes a checkpoint every so many rounds, and keeps the last few.
+
+    Args:
+        directory: of the run.
+        identity: what makes this run what it is; a checkpoint of another run is refused.
+        every: rounds from one to the next.
+        keep: how many.
+    """
+
+    def __init__(self, directory: Path, identity: dict[str, Any], every: int = 1, keep: int = 3) -> None:
+        self._folder, self._identity, self._every, self._keep = directory / FOLDER, identity, every, keep
+        self._written = -1
+
+    def on_start(self, info: RunInfo, state: RunState) -> None:
+        """What was resumed from is on the disk."""
+        self._written = state.round
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """Write, if it is time."""
+        if state.round % self._every == 0 or state.stopped:
+            self._write(state)
+
+    def on_interrupt(self, state: RunState) -> None:
+        """Nothing of what was finished is lost."""
+        self._write(state)
+
+    def on_end(self, state: RunState) -> None:
+        """The last round."""
+        self._write(state)
+
+    def _write(self, state: RunState) -> None:
+        if self._written == state.round:
+            return
+        path = self._folder / f"round-{state.round:06d}.safetensors"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with written_in_one_step(path) as file:
+                file.write(encode(state, self._identity))
+        except OSError as error:
+            raise FederationError(
+                f"{path} could not be written ({error}): earlier checkpoints are intact; make room and resume"
+            ) from error
+        self._written = state.round
+        for old in _files(self._folder)[: -self._keep]:
+            old.unlink(missing_ok=True)
+
+
+def newest(directory: Path, identity: dict[str, Any]) -> RunState | None:
+    """The state in the newest sound checkpoint of a run, or None if there is none.
+
+    Damaged ones are skipped with a warning; one of another run is an error that says what is different.
+    """
+    for path in reversed(_files(directory / FOLDER)):
+        try:
+            state, found = read(path)
+        except _DamagedError as damage:
+            log.warning("%s is damaged (%s): going back to the one before", path, damage)
+            continue
+        for key in {**found, **identity}:
+            if found.get(key) != identity.get(key):
+                raise FederationError(
+                    f"{path} is of another run: {key} was {found.get(key)!r}, now it is "
+                    f"{identity.get(key)!r}. Resume with what it was begun with, or begin elsewhere"
+                )
+        return state
+    return None
+
+
+class _DamagedError(Exception):
+    pass
+
+
+def encode(state: RunState, identity: dict[str, Any]) -> bytes:
+    """A checkpoint file's content."""
+    clients = sorted(state.local)
+    tensors = {"vector": state.vector.contiguous()}
+    if state.best is not None:
+        tensors["best"] = state.best.contiguous()
+    if clients:
+        tensors["local"] = torch.stack([state.local[client] for client in clients])
+    card = {
+        "format": FORMAT,
+        "version": VERSION,
+        "library": __version__,
+        "identity": identity,
+        "round": state.round,
+        "history": state.history,
+        "best_loss": state.best_loss,
+        "best_round": state.best_round,
+        "stopped": state.stopped,
+        "local": clients,
+    }
+    card["checksum"] = _checksum(card, tensors)
+    return save(tensors, metadata={"ttpfl": json.dumps(card)})
+
+
+def read(path: Path) -> tuple[RunState, dict[str, Any]]:
+    """The state and the identity in a checkpoint file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            card = json.loads(file.metadata()["ttpfl"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if card.pop("checksum") != _checksum(card, tensors):
+            raise _DamagedError("its checksum is wrong")
+        if (card["format"], card["version"]) != (FORMAT, VERSION):
+            raise _DamagedError(f"format {card['format']} {card['version']} is not known")
+        local = dict(zip(card["local"], tensors.get("local", ()), strict=True))
+        state = RunState(
+            tensors["vector"],
+            card["round"],
+            card["history"],
+            local,
+            tensors.get("best"),
+            card["best_loss"],
+            card["best_round"],
+            card["stopped"],
+        )
+        return state, card["identity"]
+    except _DamagedError:
+        raise
+    except Exception as error:  # junk can fail in any way inside the readers
+        raise _DamagedError(f"{type(error).__name__}: {error}") from error
+
+
+def _checksum(card: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(card, sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        hash_tensor(digest, tensors[name])
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("round-*.safetensors"))

@@ -1,0 +1,36 @@
+"""Ctrl-C as a wish that is granted at a safe point."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run ended because somebody asked for it; nothing is lost."""
+
+
+class Wish:
+    """Whether somebody asked to stop."""
+
+    asked = False
+
+
+@contextmanager
+def interruptible() -> Iterator[Wish]:
+    """While open, the first Ctrl-C sets `asked`; the second one interrupts as usual."""
+    wish = Wish()
+    if threading.current_thread() is not threading.main_thread():
+        yield wish  # signals are the main thread's business
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        wish.asked = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield wish
+    finally:
+        signal.signal(signal.SIGINT, before)

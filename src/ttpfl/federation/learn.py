@@ -1,0 +1,175 @@
+"""Learning rates over source clients, on all cores."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import NamedTuple, cast
+
+from torch import Tensor, nn
+
+from ttpfl._version import __version__
+from ttpfl.data.parallel import cores
+from ttpfl.direction import DirectionCache, Objective, entropy
+from ttpfl.federation.callbacks import Callback, RunInfo
+from ttpfl.federation.engine import Answer, Job, Report
+from ttpfl.federation.rate_average import combined
+from ttpfl.federation.roster import Clients, Part, Roster
+from ttpfl.federation.session import Session
+from ttpfl.federation.settings import LearnSettings
+from ttpfl.federation.state import Record, RunState
+from ttpfl.federation.state_vector import layout_of
+from ttpfl.federation.tally import Tallies, Tally
+from ttpfl.inputs import client_batches
+from ttpfl.learning import Loss, cross_entropy, refine
+from ttpfl.network import weights_hash
+from ttpfl.rates import Mode, Rates
+from ttpfl.twin import Readout, Twin
+
+
+class Learned(NamedTuple):
+    """Rates, and how they came about."""
+
+    rates: Rates
+    history: list[Record]
+
+
+def learn(
+    model: nn.Module,
+    clients: Clients,
+    settings: LearnSettings | None = None,
+    *,
+    rates: Rates | None = None,
+    run_dir: str | PathLike[str] | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    evaluate: Callable[[Rates], Mapping[str, float]] | None = None,
+    objective: Objective = entropy,
+    loss: Loss = cross_entropy,
+    logits: Readout | None = None,
+) -> Learned:
+    """Learn rates for `model` on the clients' validation data: `learn_rates` with all cores, and resumable.
+
+    Args:
+        model: the global model; it is not changed.
+        clients: a population's source clients, or data as `learn_rates` takes it.
+        settings: what can be chosen; see `LearnSettings`.
+        rates: where to begin; zeros if None. Also chooses granularity and `only`.
+        run_dir: where checkpoints and the history are kept; nothing is, if None.
+        resume: go on with the newest checkpoint in `run_dir`, to the same bits as without interruption.
+        callbacks: more things to happen beside the run.
+        evaluate: gives figures on target clients for rates; called every `eval_every` rounds.
+        objective: from logits to the unsupervised loss.
+        loss: from logits and labels to the supervised loss.
+        logits: from the model's output to logits.
+
+    >>> import torch
+    >>> _ = torch.manual_seed(0)
+    >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in ("north", "south")}
+    >>> learned = learn(nn.Linear(3, 2), clients, LearnSettings(rounds=2, batch_size=4, workers=0))
+    >>> learned.rates.learned["rounds"], len(learned.history)
+    (2, 2)
+    """
+    settings = settings or LearnSettings()
+    begin = (Rates.zeros(model) if rates is None else rates).checked()
+    begin.check_fits(model)
+    roster = Roster(clients)
+    cohort = roster.cohort(settings.cohort)
+    size, processes = len(begin.values), settings.workers if settings.workers is not None else cores()
+    session = Session(
+        RunInfo("learn", settings.rounds, len(roster), cohort, layout_of(model).length, size),
+        settings,
+        roster,
+        RatesServer(begin, settings),
+        lambda: RatesWork(
+            Twin(model, begin.modules, readout=logits),
+            begin,
+            roster,
+            settings,
+            DirectionCache(settings.direction_cache // max(1, processes)),
+            objective,
+            loss,
+        ),
+        sticky=True,
+        identity={
+            "kind": "learn",
+            "clients": len(roster),
+            "model": weights_hash(model),
+            "begin": begin.values.tolist(),
+        },
+    )
+
+    def result(values: Tensor, rounds: int) -> Rates:
+        said = {"rounds": rounds, "clients": len(roster), "library": __version__}
+        said |= {name: value for name, value in asdict(settings).items() if name not in ("rounds", "workers")}
+        return begin.with_values(
+            values, mode=cast(Mode, settings.mode), learned=said, weights_hash=weights_hash(model)
+        )
+
+    judge = None if evaluate is None else lambda vector: evaluate(result(vector, 0))
+    state = session.run(begin.values, run_dir, resume, callbacks, judge)
+    rounds = state.round if state.best is None else state.best_round
+    return Learned(result(state.result, rounds), state.history)
+
+
+@dataclass(frozen=True)
+class RatesWork:
+    """A client's work in a worker: refine the rates on its validation data."""
+
+    twin: Twin
+    begin: Rates
+    roster: Roster
+    settings: LearnSettings
+    cache: DirectionCache
+    objective: Objective
+    loss: Loss
+
+    def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
+        """Epochs over the client's batches, always in the same order."""
+        settings, tally = self.settings, Tally()
+        rates = self.begin.with_values(message.clone(), mode=cast(Mode, settings.mode))
+        data = self.roster.data(job.client, "validation")
+        for _ in range(settings.epochs):
+            rates = refine(
+                self.twin,
+                rates,
+                client_batches(data, settings.batch_size),
+                settings.lr,
+                cast(Mode, settings.mode),
+                self.cache,
+                self.objective,
+                self.loss,
+                observe=tally.add,
+            )
+        answer.copy_(rates.values)
+        return {"validation": asdict(tally)}
+
+
+class RatesServer:
+    """Takes the clients' rates together."""
+
+    part: Part = "validation"
+
+    def __init__(self, begin: Rates, settings: LearnSettings) -> None:
+        self._begin, self._settings = begin, settings
+
+    def begin(self, state: RunState) -> None:
+        """A new round."""
+        self._rates: list[Rates] = []
+        self._tallies = Tallies()
+
+    def start(self, state: RunState, client: int) -> Tensor | None:
+        """Nothing: clients keep nothing."""
+        return None
+
+    def add(self, answer: Answer) -> None:
+        """One more client's rates: few numbers, so all are kept until the round's end."""
+        self._rates.append(self._begin.with_values(answer.vector.clone()))
+        self._tallies.add(answer.report)
+
+    def finish(self) -> Tensor:
+        """Their mean, or what was chosen instead."""
+        return combined(self._rates, self._settings.average, self._settings.trim).values
+
+    def summary(self) -> Record:
+        """Loss and accuracy after adaptation, with the rates as they were when each batch came."""
+        return self._tallies.summary()

@@ -1,0 +1,160 @@
+"""What a client does with the global model: some epochs of SGD on its own data."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset
+
+from ttpfl.arithmetic import FastLayout, channels_last
+from ttpfl.convolution import Taps
+from ttpfl.errors import BatchError, FederationError
+from ttpfl.federation.tally import Tally
+from ttpfl.inputs import Client, Inputs, checked, client_batches, map_tensors, split_batch
+from ttpfl.learning import Loss, cross_entropy
+from ttpfl.randomness import seeded
+from ttpfl.twin import Readout
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains. The defaults are the paper's for the shallow CNN."""
+
+    epochs: int = 1
+    batch_size: int = 20
+    lr: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    proximal: float = 0.0
+    """FedProx's mu: pulls the weights back to the global ones; 0 does not."""
+    shuffle: bool = True
+    """Whether the samples come in a new random order in every epoch."""
+    fast: bool = True
+    """Whether to use the layout and the short cuts that suit the CPU. Off: the model's own operations."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise FederationError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if not self.lr > 0:
+            raise FederationError(f"lr is {self.lr}: it must be positive")
+        for name in ("momentum", "weight_decay", "proximal"):
+            if not getattr(self, name) >= 0:
+                raise FederationError(f"{name} is {getattr(self, name)}: it must not be negative")
+
+
+class LocalTrainer:
+    """A resident model that is trained in place, for one client after the other.
+
+    >>> trainer = LocalTrainer(nn.Linear(2, 2), LocalTraining(batch_size=4))
+    >>> trainer.train((torch.zeros(8, 2), torch.zeros(8, dtype=torch.long)), seed=(0,)).samples
+    8
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: LocalTraining,
+        loss: Loss = cross_entropy,
+        logits: Readout | None = None,
+    ) -> None:
+        self.model, self.config, self._loss, self._readout = model, config, loss, logits
+        self._fast: bool | None = None if config.fast else False  # None: to be found out
+        self._has_batchnorm = any(
+            isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()
+        )
+
+    def train(self, client: Client, seed: tuple[int, ...]) -> Tally:
+        """Train on the client's data; all that is random follows from `seed`."""
+        with seeded(*seed):
+            return self._train(client)
+
+    def _train(self, client: Client) -> Tally:
+        config, tally = self.config, Tally()
+        self.model.train()
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        anchors = [p.detach().clone() for p in parameters] if config.proximal else []
+        optimizer = torch.optim.SGD(
+            parameters, config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+        )
+        for _ in range(config.epochs):
+            for inputs, labels in self._epoch(client):
+                optimizer.zero_grad()
+                logits = self._forward(inputs)
+                loss = self._loss(logits, labels)
+                loss.backward()
+                for parameter, anchor in zip(parameters, anchors, strict=False):  # FedProx only
+                    if parameter.grad is not None:
+                        parameter.grad.add_(parameter.detach() - anchor, alpha=config.proximal)
+                optimizer.step()
+                tally.add(logits.detach(), labels, loss.detach())
+        optimizer.zero_grad()
+        if not tally.samples:
+            raise BatchError("the client has no data: leave it out")
+        return tally
+
+    def evaluate(self, client: Client) -> Tally:
+        """Loss and right answers of the model as it is."""
+        tally = Tally()
+        self.model.eval()
+        with torch.no_grad():
+            for batch in client_batches(client, self.config.batch_size):
+                inputs, labels = split_batch(batch)
+                logits = self._forward(checked(inputs))
+                tally.add(logits, labels, self._loss(logits, labels))
+        return tally
+
+    def _epoch(self, client: Client) -> Iterator[tuple[Inputs, Tensor]]:
+        """All batches; an incomplete one behind BatchNorm is left out, unless it is the only one."""
+        size, first = self.config.batch_size, True
+        for batch in client_batches(shuffled(client) if self.config.shuffle else client, size):
+            inputs, labels = split_batch(batch)
+            if first or len(labels) == size or not self._has_batchnorm:
+                yield checked(inputs), labels
+            first = False
+
+    def _forward(self, inputs: Inputs) -> Tensor:
+        if self._fast is None:
+            self._fast = self._likes_fast_layout(inputs)
+        return self._call(self.model, inputs, self._fast)
+
+    def _likes_fast_layout(self, inputs: Inputs) -> bool:
+        """Some models depend on how images lie in memory. Tried on a copy: a failure leaves no traces."""
+        with seeded(0), torch.no_grad():
+            try:
+                self._call(copy.deepcopy(self.model), inputs, fast=True)
+            except RuntimeError:
+                return False
+        return True
+
+    def _call(self, model: nn.Module, inputs: Inputs, fast: bool) -> Tensor:
+        if fast:
+            own = inputs.map(channels_last)
+            with FastLayout(_part_that_sees_data, relaid=True):
+                output = model(*own.args, **own.kwargs)
+        else:
+            output = model(*inputs.args, **inputs.kwargs)
+        logits: Tensor = output if self._readout is None else self._readout(output)
+        return logits
+
+
+def _part_that_sees_data(weight: Tensor, taps: Taps | None) -> Tensor:
+    return weight if taps is None else taps.of(weight)
+
+
+def shuffled(client: Client) -> Client:
+    """The same samples in a random order; a DataLoader has its own.
+
+    >>> _ = torch.manual_seed(0)
+    >>> shuffled((torch.arange(4), torch.arange(4)))
+    (tensor([0, 1, 3, 2]), tensor([0, 1, 3, 2]))
+    """
+    if isinstance(client, DataLoader):
+        return client
+    if isinstance(client, (tuple, list)) and len(client) == 2 and isinstance(client[1], Tensor):
+        order = torch.randperm(len(client[1]))
+        pair: Client = map_tensors(lambda tensor: tensor[order], client)
+        return pair
+    return Subset(client, torch.randperm(len(client)).tolist())  # type: ignore[arg-type]

@@ -1,0 +1,223 @@
+"""The local engine: worker processes that share the clients' data, one thread each."""
+
+import json
+import logging
+import mmap
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ttpfl.errors import FederationError
+from ttpfl.federation.engine import Answer, Job, MakeWork, Report, attempt
+
+log = logging.getLogger("ttpfl")
+
+
+class Processes:
+    """`workers` processes. They are forked: all that the work refers to is there without copying.
+
+    A worker that dies is replaced and its client's job is done again; if that kills it, too, the run ends.
+
+    Args:
+        make_work: called once in every worker.
+        length: of the vectors that clients get and give.
+        workers: how many processes.
+        sticky: whether a client goes to the same worker in every round, if possible; for work that keeps
+            something per client. Needs room for all answers of a round.
+    """
+
+    def __init__(
+        self,
+        make_work: MakeWork,
+        length: int,
+        workers: int,
+        sticky: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._make_work, self._length, self._dtype, self._sticky = make_work, length, dtype, sticky
+        self._message = shared(length, dtype)
+        self._slots: list[Tensor] = []
+        self._count = workers
+        self._workers: list[_Worker] = []
+
+    def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[Answer]:
+        """The answers of all jobs, in their order, as soon as they are complete."""
+        self._message.copy_(message)
+        self._ensure(len(jobs))
+        round_ = _Round(jobs, len(self._slots), self._count if self._sticky else None)
+        try:
+            while (position := round_.next_to_hand_out) < len(jobs):
+                self._feed(round_)
+                if position in round_.answered:
+                    slot, report, failure = round_.answered.pop(position)
+                    # Workers are busy with later clients while the caller looks at this one.
+                    yield Answer(jobs[position], self._slots[slot], report, failure)
+                    round_.hand_out(slot)
+                else:
+                    self._listen(round_)
+        except BaseException:  # also when the caller does not want the other answers any more
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the workers: what they are busy with is of no use any more."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.connection.close()
+            worker.process.kill()
+        for worker in workers:
+            worker.process.join()
+
+    def _ensure(self, jobs: int) -> None:
+        """Slots for answers, then workers, which inherit the slots when they are forked."""
+        needed = jobs if self._sticky else min(jobs, 2 * self._count + 1)
+        if needed > len(self._slots):
+            self.close()
+            self._slots += [shared(self._length, self._dtype) for _ in range(needed - len(self._slots))]
+        while len(self._workers) < self._count:
+            self._workers.append(self._start())
+
+    def _start(self) -> "_Worker":
+        ours, theirs = multiprocessing.Pipe()
+        # What is open for other workers must not be in this one, or they would never see it closed.
+        others = [ours, *(worker.connection for worker in self._workers)]
+        process = multiprocessing.get_context("fork").Process(
+            target=_serve, args=(theirs, others, self._make_work, self._message, self._slots), daemon=True
+        )
+        process.start()
+        theirs.close()
+        return _Worker(process, ours)
+
+    def _feed(self, round_: "_Round") -> None:
+        """Give every idle worker a job."""
+        for number, worker in enumerate(self._workers):
+            if worker.job is None and (task := round_.take(number)) is not None:
+                worker.job = task
+                self._send(worker, round_.jobs[task[0]], task[1])
+
+    def _send(self, worker: "_Worker", job: Job, slot: int) -> None:
+        if job.start is not None:
+            self._slots[slot][: len(job.start)] = job.start
+        request = {"client": job.client, "name": job.name, "round": job.round, "slot": slot}
+        with suppress(OSError):  # it died before it got the job: `_listen` will see that
+            worker.connection.send_bytes(json.dumps(request).encode())
+
+    def _listen(self, round_: "_Round") -> None:
+        """Wait until a worker answers or dies."""
+        busy = [worker for worker in self._workers if worker.job is not None]
+        wait([item for worker in busy for item in (worker.connection, worker.process.sentinel)])
+        for worker in busy:
+            try:
+                if not worker.connection.poll():
+                    if not worker.process.is_alive():
+                        self._replace(worker, round_)
+                    continue
+                report, failure = json.loads(worker.connection.recv_bytes())
+            except (EOFError, OSError):
+                self._replace(worker, round_)
+                continue
+            assert worker.job is not None
+            position, slot = worker.job
+            worker.job = None
+            round_.answered[position] = (slot, report, failure)
+
+    def _replace(self, worker: "_Worker", round_: "_Round") -> None:
+        assert worker.job is not None
+        position, slot = worker.job
+        job = round_.jobs[position]
+        worker.process.join()
+        worker.connection.close()
+        if position in round_.died:
+            raise FederationError(
+                f"client {job.name!r} ended its worker process twice in round {job.round} "
+                f"({_cause(worker.process.exitcode)}): leave it out, or look whether it needs too much memory"
+            )
+        log.warning(
+            "a worker ended (%s) at client %r in round %d: it is replaced, and the client is run again",
+            _cause(worker.process.exitcode),
+            job.name,
+            job.round,
+        )
+        round_.died.add(position)
+        number = self._workers.index(worker)
+        del self._workers[number]
+        fresh = self._start()
+        self._workers.insert(number, fresh)
+        fresh.job = (position, slot)
+        self._send(fresh, job, slot)
+
+
+class _Worker:
+    def __init__(self, process: BaseProcess, connection: "Connection[bytes, bytes]") -> None:
+        self.process, self.connection = process, connection
+        self.job: tuple[int, int] | None = None
+        """Position of the job in the round, and the slot for its answer."""
+
+
+class _Round:
+    """Which jobs are waiting, and which answers are still to be handed out."""
+
+    def __init__(self, jobs: Sequence[Job], slots: int, sticky_workers: int | None) -> None:
+        self.jobs = jobs
+        self.free = deque(range(slots))
+        self.answered: dict[int, tuple[int, Report, str | None]] = {}
+        self.died: set[int] = set()
+        self.next_to_hand_out = 0
+        self._waiting: list[deque[int]] = [deque() for _ in range(sticky_workers or 1)]
+        for position, job in enumerate(jobs):
+            self._waiting[job.client % len(self._waiting)].append(position)
+
+    def take(self, worker: int) -> tuple[int, int] | None:
+        """The next job for a worker and a slot: of its own clients first, else of the longest queue."""
+        own = self._waiting[worker % len(self._waiting)]
+        queue = own or max(self._waiting, key=len)
+        return (queue.popleft(), self.free.popleft()) if queue and self.free else None
+
+    def hand_out(self, slot: int) -> None:
+        """The first answer was used: its slot is free."""
+        self.free.append(slot)
+        self.next_to_hand_out += 1
+
+
+def shared(length: int, dtype: torch.dtype) -> Tensor:
+    """A tensor in memory that forked processes have in common; gone when nobody has it any more.
+
+    >>> shared(2, torch.float32)
+    tensor([0., 0.])
+    """
+    size = max(1, length) * torch.empty(0, dtype=dtype).element_size()
+    return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype, count=max(1, length))[:length]
+
+
+def _serve(
+    connection: Any, others: Sequence[Any], make_work: MakeWork, message: Tensor, slots: Sequence[Tensor]
+) -> None:
+    """A worker's life: work until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
+    for other in others:
+        other.close()
+    torch.set_num_threads(1)
+    work = make_work()
+    try:
+        while True:
+            request = json.loads(connection.recv_bytes())
+            answer = slots[request.pop("slot")]
+            result = attempt(work, Job(**request), message, answer)
+            connection.send_bytes(json.dumps(result).encode())
+    except (EOFError, OSError):
+        os._exit(0)  # the main process is gone, or does not need this one any more
+
+
+def _cause(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        return f"signal {signal.Signals(-exitcode).name}"
+    return f"exit code {exitcode}"

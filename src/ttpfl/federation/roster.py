@@ -1,0 +1,85 @@
+"""The clients of a run, whatever they are given as: names, sizes, and data when it is needed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from ttpfl.errors import FederationError
+from ttpfl.inputs import Client
+
+Part = Literal["train", "validation"]
+
+
+@runtime_checkable
+class Site(Protocol):
+    """A client that makes its data when it is asked for, such as `ttpfl.data.SourceClient`."""
+
+    id: str
+
+    def size(self, part: Part) -> int:
+        """Samples in a part of its data."""
+
+    def train(self) -> Client:
+        """The data to train with."""
+
+    def validation(self) -> Client:
+        """The data held back, to learn rates with."""
+
+
+Clients = Sequence[Any] | Mapping[str, Any]
+"""Sites, or data as `learn_rates` takes it: pairs of tensors, datasets or DataLoaders."""
+
+
+class Roster:
+    """Clients 0 to len - 1.
+
+    Clients that are data, and not sites, have this data as their training and their validation part.
+
+    >>> import torch
+    >>> roster = Roster({"north": (torch.zeros(5, 2), torch.zeros(5))})
+    >>> len(roster), roster.name(0), roster.size(0, "train")
+    (1, 'north', 5)
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._names = list(clients) if isinstance(clients, Mapping) else None
+        self._clients = clients
+        if not len(clients):
+            raise FederationError("no clients: pass at least one")
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def cohort(self, size: int | None) -> int:
+        """Clients in a round, checked; all, if None."""
+        size = len(self) if size is None else size
+        if size > len(self):
+            raise FederationError(f"cohort is {size}, but there are only {len(self)} clients")
+        return size
+
+    def _get(self, client: int) -> Any:
+        return self._clients[client if self._names is None else self._names[client]]  # type: ignore[index]
+
+    def name(self, client: int) -> str:
+        """What the client is called."""
+        if self._names is not None:
+            return str(self._names[client])
+        found = self._get(client)
+        return found.id if isinstance(found, Site) else str(client)
+
+    def size(self, client: int, part: Part) -> int:
+        """Samples of the client (batches, if it is a DataLoader)."""
+        found = self._get(client)
+        if isinstance(found, Site):
+            return found.size(part)
+        if isinstance(found, Mapping):
+            return len(next(iter(found.values())))
+        pair = isinstance(found, (tuple, list)) and len(found) == 2
+        return len(found[1]) if pair else len(found)
+
+    def data(self, client: int, part: Part) -> Client:
+        """The client's data."""
+        found = self._get(client)
+        if not isinstance(found, Site):
+            data: Client = found
+            return data
+        return found.train() if part == "train" else found.validation()

@@ -1,0 +1,126 @@
+"""The loop of a run: draw a cohort, let its clients work, take their answers together, again."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ttpfl.errors import FederationError
+from ttpfl.federation.callbacks import Callback, RunInfo
+from ttpfl.federation.engine import Answer, Engine, Job
+from ttpfl.federation.interruption import Interrupted, Wish, interruptible
+from ttpfl.federation.roster import Part, Roster
+from ttpfl.federation.settings import RunSettings
+from ttpfl.federation.state import Record, RunState
+from ttpfl.federation.traffic import Traffic
+from ttpfl.inputs import all_finite
+from ttpfl.learning import draw_cohort
+
+log = logging.getLogger("ttpfl")
+
+ABANDONED_IN_A_ROW = 3  # then something is wrong that more rounds will not mend
+
+
+class Server(Protocol):
+    """Makes the next vector from the answers of a round."""
+
+    part: Part
+    """What clients work on."""
+
+    def begin(self, state: RunState) -> None:
+        """A new round."""
+
+    def start(self, state: RunState, client: int) -> Tensor | None:
+        """What this client alone gets."""
+
+    def add(self, answer: Answer) -> None:
+        """One more good answer."""
+
+    def finish(self) -> Tensor:
+        """The next vector."""
+
+    def summary(self) -> Record:
+        """The round in numbers."""
+
+
+def run_rounds(
+    state: RunState,
+    settings: RunSettings,
+    info: RunInfo,
+    roster: Roster,
+    server: Server,
+    engine: Engine,
+    traffic: Traffic,
+    callbacks: Sequence[Callback],
+) -> None:
+    """Go on with `state` until all rounds are done, a callback stops it, or somebody asks to."""
+
+    def cohort_of(number: int) -> list[int]:
+        return draw_cohort(range(len(roster)), info.cohort, settings.seed, number)
+
+    for number in range(state.round):
+        traffic.count(cohort_of(number))
+    for callback in callbacks:
+        callback.on_start(info, state)
+    with interruptible() as wish:
+        while state.round < settings.rounds and not state.stopped:
+            cohort = cohort_of(state.round)
+            try:
+                vector, record = _one_round(state, settings, cohort, roster, server, engine, wish)
+            except Interrupted:
+                for callback in callbacks:
+                    callback.on_interrupt(state)
+                raise
+            record["bytes"] = traffic.count(cohort)
+            record["bytes_total"] = traffic.total
+            state.vector, state.round = vector, state.round + 1
+            state.history.append(record)
+            for callback in callbacks:
+                callback.on_round(state, record)
+            _check_not_stuck(state.history)
+    for callback in callbacks:
+        callback.on_end(state)
+
+
+def _one_round(
+    state: RunState,
+    settings: RunSettings,
+    cohort: list[int],
+    roster: Roster,
+    server: Server,
+    engine: Engine,
+    wish: Wish,
+) -> tuple[Tensor, Record]:
+    # The longest first, so that nobody waits for a long one at the end. The order is that of the sums, too.
+    order = sorted(cohort, key=lambda client: (-roster.size(client, server.part), client))
+    jobs = [Job(c, roster.name(c), state.round, server.start(state, c)) for c in order]
+    failures: dict[str, str] = {}
+    server.begin(state)
+    for answer in engine.run(jobs, state.vector):
+        if wish.asked:
+            raise Interrupted
+        failure = answer.failure
+        if failure is None and not all_finite(answer.vector):
+            failure = "its answer is not finite"
+        if failure is None:
+            server.add(answer)
+        else:
+            failures[answer.job.name] = failure
+            log.warning("round %d: client %r is left out: %s", state.round, answer.job.name, failure)
+    if len(failures) == len(jobs):
+        name, failure = next(iter(failures.items()))
+        raise FederationError(f"all {len(jobs)} clients of round {state.round} failed; {name!r}: {failure}")
+    record: Record = {"round": state.round, "clients": len(jobs), "failed": sorted(failures)}
+    record["abandoned"] = len(jobs) - len(failures) < settings.minimum * len(jobs)
+    vector = state.vector if record["abandoned"] else server.finish()
+    return vector, record | server.summary()
+
+
+def _check_not_stuck(history: list[dict[str, Any]]) -> None:
+    last = history[-ABANDONED_IN_A_ROW:]
+    if len(last) == ABANDONED_IN_A_ROW and all(record["abandoned"] for record in last):
+        raise FederationError(
+            f"{ABANDONED_IN_A_ROW} rounds in a row were abandoned since too few clients answered well, "
+            f"the last time without {', '.join(last[-1]['failed'])}: see the warnings for the reasons"
+        )

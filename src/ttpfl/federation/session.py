@@ -1,0 +1,130 @@
+"""What surrounds the rounds of any run: engine, checkpoints, logs, interruption."""
+
+import json
+import logging
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ttpfl.data.parallel import cores
+from ttpfl.errors import FederationError
+from ttpfl.federation import checkpoint
+from ttpfl.federation.callbacks import Callback, EarlyStopping, Evaluation, History, RunInfo
+from ttpfl.federation.checkpoint import Checkpoints
+from ttpfl.federation.engine import Engine, MakeWork, Serial
+from ttpfl.federation.interruption import Interrupted
+from ttpfl.federation.processes import Processes
+from ttpfl.federation.roster import Roster
+from ttpfl.federation.rounds import Server, run_rounds
+from ttpfl.federation.settings import RunSettings
+from ttpfl.federation.state import RunState
+from ttpfl.federation.traffic import Traffic
+
+log = logging.getLogger("ttpfl")
+
+
+@dataclass(frozen=True)
+class Session:
+    """A run that is ready to begin, or to go on."""
+
+    info: RunInfo
+    settings: RunSettings
+    roster: Roster
+    server: Server
+    make_work: MakeWork
+    sticky: bool
+    """Whether workers keep something per client."""
+    identity: dict[str, Any]
+    """What, beside the settings, makes the run what it is."""
+
+    def run(
+        self,
+        begin: Tensor,
+        run_dir: str | PathLike[str] | None,
+        resume: bool,
+        callbacks: Sequence[Callback],
+        evaluate: Callable[[Tensor], Mapping[str, float]] | None,
+    ) -> RunState:
+        """From `begin`, or from the newest checkpoint, to the last round."""
+        directory = None if run_dir is None else Path(run_dir)
+        identity = json.loads(json.dumps({**self.settings.decisive(), **self.identity}))
+        state = self._state(begin, directory, identity, resume)
+        if state.round >= self.settings.rounds or state.stopped:
+            return state
+        around = [
+            *self._callbacks(directory, identity, evaluate),
+            *callbacks,
+        ]
+        engine = self._engine(len(begin), begin.dtype)
+        size = begin.element_size()
+        traffic = Traffic(
+            self.info.model_numbers * size, self.info.vector_numbers * size, once=self.info.kind == "learn"
+        )
+        try:
+            run_rounds(state, self.settings, self.info, self.roster, self.server, engine, traffic, around)
+        except Interrupted:
+            raise Interrupted(_farewell(state, directory)) from None
+        finally:
+            engine.close()
+        return state
+
+    def _state(
+        self, begin: Tensor, directory: Path | None, identity: dict[str, Any], resume: bool
+    ) -> RunState:
+        if directory is None:
+            if resume:
+                raise FederationError("there is nothing to resume from: pass run_dir=")
+            return RunState(begin.clone())
+        directory.mkdir(parents=True, exist_ok=True)
+        found = checkpoint.newest(directory, identity) if resume else None
+        if not resume and any((directory / checkpoint.FOLDER).glob("*.safetensors")):
+            raise FederationError(
+                f"{directory} already has a run: resume it (resume=True, --resume) or begin elsewhere"
+            )
+        if resume and found is None:
+            log.info("%s has no checkpoint: beginning anew", directory)
+        return found or RunState(begin.clone())
+
+    def _callbacks(
+        self,
+        directory: Path | None,
+        identity: dict[str, Any],
+        evaluate: Callable[[Tensor], Mapping[str, float]] | None,
+    ) -> list[Callback]:
+        """Those that come with the settings; what they add to a record is in the checkpoint."""
+        settings, chosen = self.settings, list[Callback]()
+        if settings.eval_every:
+            if evaluate is None:
+                raise FederationError("eval_every asks for evaluations, but nobody can: pass evaluate=")
+            chosen.append(Evaluation(evaluate, settings.eval_every))
+        if settings.patience is not None:
+            chosen.append(EarlyStopping(settings.patience))
+        if directory is not None:
+            chosen.append(Checkpoints(directory, identity, settings.checkpoint_every, settings.keep))
+            chosen.append(History(directory))
+        return chosen
+
+    def _engine(self, length: int, dtype: torch.dtype) -> Engine:
+        workers = cores() if self.settings.workers is None else self.settings.workers
+        if workers and "fork" not in multiprocessing.get_all_start_methods():
+            log.warning("this system cannot fork processes: computing in this one")
+            workers = 0
+        if not workers:
+            return Serial(self.make_work, length, dtype)
+        workers = min(workers, self.info.cohort)
+        return Processes(self.make_work, length, workers, self.sticky, dtype)
+
+
+def _farewell(state: RunState, directory: Path | None) -> str:
+    if directory is None:
+        return f"stopped after {state.round} rounds; nothing was kept, since there is no run_dir"
+    return (
+        f"stopped after {state.round} rounds; the checkpoint is in {directory / checkpoint.FOLDER}. "
+        "Go on with resume=True, or the same command and --resume"
+    )

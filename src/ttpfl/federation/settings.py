@@ -1,0 +1,106 @@
+"""What can be chosen about a run. Functions and command line take the same names."""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+from ttpfl.errors import FederationError
+
+T = TypeVar("T")
+
+
+def choice(default: T, help: str, free: bool = False) -> T:
+    """A field with its help. `free`: it has no influence on results, so a resumed run may change it."""
+    return field(default=default, metadata={"help": help, "free": free})
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What training and rate learning have in common."""
+
+    rounds: int = choice(200, "rounds in all", free=True)
+    cohort: int | None = choice(None, "clients per round; all, if not given")
+    seed: int = choice(0, "of cohorts and of everything random at clients")
+    minimum: float = choice(0.5, "the part of a cohort that must answer well; below, the round is abandoned")
+    patience: int | None = choice(None, "stop after so many rounds without a smaller loss on validation data")
+    workers: int | None = choice(
+        None, "processes; one per core, if not given; 0 computes in this one", free=True
+    )
+    checkpoint_every: int = choice(1, "rounds from one checkpoint to the next", free=True)
+    keep: int = choice(3, "how many checkpoints are kept", free=True)
+    eval_every: int = choice(0, "rounds from one evaluation on target clients to the next; 0 for none")
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "cohort", "patience", "checkpoint_every", "keep", "epochs", "batch_size"):
+            self._at_least(name, 1)
+        for name in ("seed", "workers", "eval_every", "momentum", "weight_decay", "validate_every"):
+            self._at_least(name, 0)
+        if not 0 <= self.minimum <= 1:
+            raise FederationError(f"minimum is {self.minimum}: it must lie between 0 and 1")
+
+    def _at_least(self, name: str, least: int) -> None:
+        value = getattr(self, name, None)
+        if value is not None and not value >= least:
+            raise FederationError(f"{name} is {value}: it must be at least {least}")
+
+    def decisive(self) -> dict[str, Any]:
+        """The choices that results depend on."""
+        free = {entry.name for entry in fields(self) if entry.metadata["free"]}
+        return {name: value for name, value in asdict(self).items() if name not in free}
+
+
+@dataclass(frozen=True)
+class TrainSettings(RunSettings):
+    """How a global model is trained. The defaults are the paper's for the shallow CNN.
+
+    >>> TrainSettings(lr=0)
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.FederationError: lr is 0: it must be positive
+    """
+
+    algorithm: str = choice("fedavg", "fedavg, fedprox or qffl")
+    mu: float = choice(0.01, "fedprox: how strongly clients are pulled back to the global model")
+    q: float = choice(1.0, "qffl: how much more a client with a larger loss counts")
+    epochs: int = choice(1, "local epochs of a client in a round")
+    batch_size: int = choice(20, "samples per step")
+    lr: float = choice(0.1, "step size of the clients' SGD")
+    momentum: float = choice(0.0, "of the clients' SGD")
+    weight_decay: float = choice(0.0, "of the clients' SGD")
+    shuffle: bool = choice(True, "give samples in a new random order in every epoch")
+    buffers: str = choice(
+        "average", "BatchNorm statistics of clients: average, or local (a client goes on with its own)"
+    )
+    validate_every: int = choice(1, "rounds from one look at the validation data to the next; 0 for none")
+    fast: bool = choice(True, "use the memory layout and the short cuts that suit the CPU")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.lr > 0:
+            raise FederationError(f"lr is {self.lr}: it must be positive")
+        if self.buffers not in ("average", "local"):
+            raise FederationError(f"buffers is {self.buffers!r}: it must be 'average' or 'local'")
+        if self.patience is not None and self.validate_every != 1:
+            raise FederationError("patience looks at validation data in every round: set validate_every=1")
+
+
+@dataclass(frozen=True)
+class LearnSettings(RunSettings):
+    """How rates are learned. The defaults are the paper's for CIFAR-10, but for the cohort (60 there)."""
+
+    epochs: int = choice(1, "turns over its data that a client takes in a round")
+    batch_size: int = choice(20, "samples per batch: as many as there will be at test time")
+    lr: float = choice(0.1, "step size of the refinement")
+    mode: str = choice("batch", "refine with each batch's own direction (batch) or with their mean (online)")
+    average: str = choice("mean", "of the clients' rates: mean (the paper), median or trimmed")
+    trim: float = choice(0.1, "trimmed: the part of clients left out at each end, for every rate")
+    direction_cache: int = choice(
+        2 * 2**30, "bytes to keep directions in between rounds, all workers together; 0 for none", free=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.average not in ("mean", "median", "trimmed"):
+            raise FederationError(f"average is {self.average!r}: it must be 'mean', 'median' or 'trimmed'")
+        if not 0 <= self.trim < 0.5:
+            raise FederationError(f"trim is {self.trim}: it must be at least 0 and less than 0.5")
+        self._at_least("direction_cache", 0)

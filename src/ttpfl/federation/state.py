@@ -1,0 +1,32 @@
+"""Where a run is: all that is needed to go on."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+Record = dict[str, Any]
+"""One round in numbers. Nothing in it depends on the machine, so that runs can be compared."""
+
+
+@dataclass
+class RunState:
+    """A run after `round` rounds."""
+
+    vector: Tensor
+    """The global model's state, or the rates."""
+    round: int = 0
+    history: list[Record] = field(default_factory=list)
+    local: dict[int, Tensor] = field(default_factory=dict)
+    """What stays with clients between rounds, by client."""
+    best: Tensor | None = None
+    """The vector with the smallest loss, where it is looked for."""
+    best_loss: float = float("inf")
+    best_round: int = 0
+    stopped: bool = False
+    """Whether a callback found that it is enough."""
+
+    @property
+    def result(self) -> Tensor:
+        """What the run is for."""
+        return self.vector if self.best is None else self.best

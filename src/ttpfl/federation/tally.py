@@ -1,0 +1,58 @@
+"""Loss and accuracy, summed over samples."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ttpfl.federation.engine import Report
+from ttpfl.federation.state import Record
+
+
+@dataclass
+class Tally:
+    """Sums over samples: of the loss, and of right answers."""
+
+    samples: int = 0
+    loss: float = 0.0
+    right: int = 0
+
+    def add(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
+        """Count one batch."""
+        self.samples += len(labels)
+        self.loss += float(loss) * len(labels)
+        if labels.ndim == 1 and logits.ndim == 2 and not labels.is_floating_point():
+            self.right += int((logits.argmax(1) == labels).sum())
+
+    @property
+    def mean_loss(self) -> float:
+        """Per sample."""
+        return self.loss / max(1, self.samples)
+
+
+class Tallies:
+    """The tallies of all clients in a round, by what they are of.
+
+    >>> tallies = Tallies()
+    >>> tallies.add({"train": {"samples": 4, "loss": 2.0, "right": 3}})
+    >>> tallies.summary()
+    {'train_loss': 0.5, 'train_accuracy': 0.75}
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tally] = {}
+
+    def add(self, report: Report) -> None:
+        """One client's report."""
+        for name, tally in report.items():
+            total = self._sums.setdefault(name, Tally())
+            total.samples += tally["samples"]
+            total.loss += tally["loss"]
+            total.right += tally["right"]
+
+    def summary(self) -> Record:
+        """Means over all samples."""
+        record: Record = {}
+        for name, total in self._sums.items():
+            record[f"{name}_loss"] = total.mean_loss
+            record[f"{name}_accuracy"] = total.right / max(1, total.samples)
+        return record
