@@ -1,0 +1,47 @@
+"""Networks by name: those that come along, and the user's own."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from ttpfl.errors import ModelError
+from ttpfl.models.resnet import resnet18, resnet50
+from ttpfl.models.shallow_cnn import shallow_cnn
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "shallow_cnn": shallow_cnn,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+}
+
+
+def build(name: str, **arguments: Any) -> nn.Module:
+    """A network by its name, or by `package.module:function` for one of the user's own.
+
+    Of `arguments` (such as `num_classes`, `image_size`, `weights`) it gets those that it knows.
+
+    >>> type(build("shallow_cnn", num_classes=10, image_size=28)).__name__
+    'ShallowCNN'
+    >>> type(build("torch.nn:Linear", in_features=2, out_features=3, num_classes=10)).__name__
+    'Linear'
+    """
+    make = MODELS.get(name) or _own(name)
+    known = inspect.signature(make).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    return make(**{key: value for key, value in arguments.items() if takes_all or key in known})
+
+
+def _own(name: str) -> Callable[..., nn.Module]:
+    module, _, function = name.partition(":")
+    if not function:
+        raise ModelError(
+            f"there is no model {name!r}. Known: {', '.join(MODELS)}; your own is package.module:function"
+        )
+    try:
+        found: Callable[..., nn.Module] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ModelError(f"the model {name!r} cannot be imported: {error}") from error
+    return found

@@ -1,0 +1,60 @@
+"""Model files: safetensors with the weights, and a card that says how to build the network."""
+
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+
+from ttpfl._version import __version__
+from ttpfl.errors import ModelError
+from ttpfl.files import written_in_one_step
+from ttpfl.models.build import build
+
+KEY = "ttpfl"
+
+
+def save_model(path: str | PathLike[str], model: nn.Module, **card: Any) -> None:
+    """Write the model's state in one step. `card` is plain data to keep with it.
+
+    With `card["build"]`, the arguments of `ttpfl.models.build`, the file can be loaded without the model.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/model.safetensors"
+    >>> save_model(path, build("shallow_cnn", num_classes=4), build={"name": "shallow_cnn", "num_classes": 4})
+    >>> load_model(path)[0].linear5.out_features
+    4
+    """
+    tensors = {
+        name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()
+    }
+    metadata = {KEY: json.dumps({"library": __version__, **card})}
+    with written_in_one_step(Path(path)) as file:
+        file.write(save(tensors, metadata=metadata))
+
+
+def load_model(path: str | PathLike[str], model: nn.Module | None = None) -> tuple[nn.Module, dict[str, Any]]:
+    """The model in a file, in evaluation mode, and the file's card.
+
+    The network is built as the card says; `model` is used (and changed) instead, if given.
+    """
+    with open(path, "rb"):
+        pass  # missing files get the system's own words
+    try:
+        with safe_open(path, framework="pt") as file:
+            card = json.loads((file.metadata() or {}).get(KEY, "{}"))
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError) as error:
+        raise ModelError(f"{path} is not a sound safetensors file: {error}") from error
+    if model is None:
+        if not card.get("build"):
+            raise ModelError(f"{path} does not say how its network is built: pass the model")
+        model = build(**card["build"])
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise ModelError(f"{path} does not fit {type(model).__name__}: {error}") from error
+    return model.eval(), card
