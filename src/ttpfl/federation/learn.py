@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
+from pathlib import Path
 from typing import NamedTuple, cast
 
 from torch import Tensor, nn
@@ -54,7 +55,7 @@ def learn(
         clients: a population's source clients, or data as `learn_rates` takes it.
         settings: what can be chosen; see `LearnSettings`.
         rates: where to begin; zeros if None. Also chooses granularity and `only`.
-        run_dir: where checkpoints and the history are kept; nothing is, if None.
+        run_dir: where checkpoints, history and at last `rates.safetensors` are kept; nothing is, if None.
         resume: go on with the newest checkpoint in `run_dir`, to the same bits as without interruption.
         callbacks: more things to happen beside the run.
         evaluate: gives figures on target clients for rates; called every `eval_every` rounds.
@@ -108,7 +109,10 @@ def learn(
     judge = None if evaluate is None else lambda vector: evaluate(result(vector, 0))
     state = session.run(begin.values, run_dir, resume, callbacks, judge)
     rounds = state.round if state.best is None else state.best_round
-    return Learned(result(state.result, rounds), state.history)
+    learned = result(state.result, rounds)
+    if run_dir is not None:
+        learned.save(Path(run_dir) / "rates.safetensors")
+    return Learned(learned, state.history)
 
 
 @dataclass(frozen=True)

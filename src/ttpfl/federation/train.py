@@ -5,7 +5,8 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.state_vector import Layout, layout_of, pack, unpack
 from ttpfl.federation.tally import Tallies, Tally
 from ttpfl.learning import Loss, cross_entropy
+from ttpfl.models.files import save_model
 from ttpfl.network import configuration, weights_hash
 from ttpfl.twin import Readout
 
@@ -50,6 +52,7 @@ def train(
     evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     loss: Loss = cross_entropy,
     logits: Readout | None = None,
+    card: Mapping[str, Any] | None = None,
 ) -> Trained:
     """Train a copy of `model` over clients by federated averaging.
 
@@ -57,13 +60,14 @@ def train(
         model: where to begin; it is not changed.
         clients: a population's source clients, or data as `learn_rates` takes it.
         settings: what can be chosen; see `TrainSettings`.
-        run_dir: where checkpoints and the history are kept; nothing is, if None.
+        run_dir: where checkpoints, history and at last `model.safetensors` are kept; nothing is, if None.
         resume: go on with the newest checkpoint in `run_dir`. The result is the same to the bit as that of
             a run that was never interrupted.
         callbacks: more things to happen beside the run.
         evaluate: gives figures on target clients for a model; called every `eval_every` rounds.
         loss: from logits and labels to the loss.
         logits: from the model's output to logits.
+        card: plain data to keep in `model.safetensors`; see `save_model`.
 
     >>> _ = torch.manual_seed(0)
     >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in ("north", "south")}
@@ -96,7 +100,12 @@ def train(
     begin = pack(model, torch.empty(layout.length, dtype=layout.dtype))
     judge = None if evaluate is None else lambda vector: evaluate(with_state(model, vector))
     state = session.run(begin, run_dir, resume, callbacks, judge)
-    return Trained(with_state(model, state.result), state.history)
+    result = with_state(model, state.result)
+    if run_dir is not None:
+        save_model(
+            Path(run_dir) / "model.safetensors", result, **{"trained": asdict(settings), **(card or {})}
+        )
+    return Trained(result, state.history)
 
 
 def algorithm_of(settings: TrainSettings) -> Algorithm:
