@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.data.clients import Answers, TargetClient
+from ttpfl.personalizer import Personalizer
+from ttpfl.rates import Rates
 
 Predictor = Callable[[Tensor], Tensor]
 """From a batch of images to logits; it may learn from the batch, but gets nothing else."""
@@ -47,5 +49,15 @@ class Evaluator:
                 logits: Tensor = model(batch)
             return logits
 
-        accuracy = self.accuracy(lambda: predictor)
-        return {"accuracy": sum(accuracy.values()) / len(accuracy)}
+        return {"accuracy": _mean(self.accuracy(lambda: predictor))}
+
+    def of_rates(self, model: nn.Module, rates: Rates) -> dict[str, float]:
+        """The mean accuracy of a model that adapts with these rates; for `learn(evaluate=...)`."""
+        return {
+            mode: _mean(self.accuracy(lambda mode=mode: Personalizer(model, rates, mode=mode)))  # type: ignore[misc]
+            for mode in ("batch", "online")
+        }
+
+
+def _mean(accuracy: dict[str, float]) -> float:
+    return sum(accuracy.values()) / len(accuracy)

@@ -1,0 +1,171 @@
+"""`ttpfl train` and `ttpfl learn`: a global model over source clients, then the rates of its modules."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ttpfl.cli.options import DataDir, HeldOut, Name, Options, Sets, Shift
+from ttpfl.cli.settings import with_settings
+from ttpfl.cli.values import merged, options
+from ttpfl.federation.settings import LearnSettings, TrainSettings
+
+if TYPE_CHECKING:
+    from ttpfl.data.federate import Federated
+    from ttpfl.federation.callbacks import Callback
+
+Out = Annotated[
+    Path, typer.Option(help="The run's folder: checkpoints, history and result.", file_okay=False)
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the newest checkpoint in --out.")]
+Log = Annotated[
+    Path | None, typer.Option(help="A folder for a TensorBoard log.", file_okay=False, show_default=False)
+]
+
+
+@with_settings(TrainSettings)
+def train(
+    name: Name,
+    out: Out,
+    model: Annotated[
+        str, typer.Option(help="shallow_cnn, resnet18, resnet50, or your own as package.module:function.")
+    ] = "shallow_cnn",
+    weights: Annotated[
+        Path | None, typer.Option(help="A file of weights to begin with.", dir_okay=False, show_default=False)
+    ] = None,
+    shift: Shift = None,
+    held_out: HeldOut = None,
+    set_: Sets = None,
+    option: Options = None,
+    data_dir: DataDir = None,
+    resume: Resume = False,
+    tensorboard: Log = None,
+    *,
+    settings: TrainSettings,
+) -> None:
+    """Train a global model over the source clients of a data set."""
+    from ttpfl.evaluation import Evaluator
+    from ttpfl.federation import train as run
+
+    choices = merged({"shift": shift, "held_out": held_out, "seed": settings.seed}, set_ or ())
+    said = {"name": name, "options": options(option or ()), "choices": choices}
+    clients = _clients(said, data_dir, out)
+    facts = clients.population.facts
+    build = {"name": model, "num_classes": len(facts.classes), "image_size": facts.image_size[0]}
+    with _interruption():
+        trained = run(
+            _begin(build, weights, settings.seed),
+            clients.population.source,
+            settings,
+            run_dir=out,
+            resume=resume,
+            callbacks=_callbacks(tensorboard),
+            evaluate=Evaluator(clients.population.target, clients.answers).of_model,
+            card={"build": build, "data": said, "population": clients.manifest.digest},
+        )
+    _report(out / "model.safetensors", trained.history)
+
+
+@with_settings(LearnSettings)
+def learn(
+    model_file: Annotated[
+        Path, typer.Argument(help="The model.safetensors of `ttpfl train`.", dir_okay=False, show_default=False)
+    ],
+    out: Out,
+    rates: Annotated[
+        Path | None, typer.Option(help="A rates file to begin with.", dir_okay=False, show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    resume: Resume = False,
+    tensorboard: Log = None,
+    *,
+    settings: LearnSettings,
+) -> None:
+    """Learn the rates of a trained model's modules on the same source clients' validation data."""
+    from ttpfl.evaluation import Evaluator
+    from ttpfl.federation import learn as run
+    from ttpfl.models import load_model
+    from ttpfl.rates import Rates
+
+    model, card = load_model(model_file)
+    clients = _clients(_said(card, model_file), data_dir, out)
+    evaluator = Evaluator(clients.population.target, clients.answers, settings.batch_size)
+    with _interruption():
+        learned = run(
+            model,
+            clients.population.source,
+            settings,
+            rates=None if rates is None else Rates.load(rates, model=model),
+            run_dir=out,
+            resume=resume,
+            callbacks=_callbacks(tensorboard),
+            evaluate=lambda found: evaluator.of_rates(model, found),
+        )
+    _report(out / "rates.safetensors", learned.history)
+
+
+def _clients(said: dict[str, Any], data_dir: Path | None, out: Path) -> "Federated":
+    from ttpfl.cli.progress import progress
+    from ttpfl.data.federate import federate
+
+    with progress("corrupting images") as advance:
+        return federate(
+            said["name"],
+            data_dir=data_dir,
+            options=said["options"],
+            manifest=out / "manifest.json",
+            prepare=True,
+            progress=advance,
+            **said["choices"],
+        )
+
+
+def _said(card: dict[str, Any], path: Path) -> dict[str, Any]:
+    from ttpfl.errors import ModelError
+
+    if "data" not in card:
+        raise ModelError(f"{path} does not say which data it was trained on: use ttpfl.federation.learn")
+    said: dict[str, Any] = card["data"]
+    return said
+
+
+def _begin(build: dict[str, Any], weights: Path | None, seed: int) -> Any:
+    """The network with fresh weights, which the seed decides, or with those of a file."""
+    from ttpfl.models import build as build_model
+    from ttpfl.models.weights import load_backbone
+    from ttpfl.randomness import seeded
+
+    with seeded(seed):
+        return load_backbone(build_model(**build), weights)
+
+
+def _callbacks(tensorboard: Path | None) -> "list[Callback]":
+    from ttpfl.federation.progress import Display, TensorBoard
+
+    return [Display(), *([] if tensorboard is None else [TensorBoard(str(tensorboard))])]
+
+
+@contextmanager
+def _interruption() -> Iterator[None]:
+    from ttpfl.federation.interruption import Interrupted
+
+    try:
+        yield
+    except Interrupted as stop:
+        command = sys.argv[1:] + ([] if "--resume" in sys.argv else ["--resume"])
+        typer.echo(f"{stop}: ttpfl {shlex.join(command)}", err=True)
+        raise typer.Exit(130) from None
+
+
+def _report(path: Path, history: list[dict[str, Any]]) -> None:
+    last = history[-1]
+    figures = ", ".join(
+        f"{name.replace('_', ' ')} {value:.4g}"
+        for name, value in last.items()
+        if name.endswith(("_loss", "_accuracy"))
+    )
+    typer.echo(f"{path} written after {len(history)} rounds: {figures}")

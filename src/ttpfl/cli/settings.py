@@ -1,0 +1,50 @@
+"""Options of a command from the fields of a settings class: the same names, defaults and help."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+
+def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one option per field of `settings`; it gets them as the argument `settings`.
+
+    >>> from dataclasses import dataclass, field
+    >>> @dataclass
+    ... class Choice:
+    ...     rounds: int = field(default=3, metadata={"help": "how many"})
+    >>> @with_settings(Choice)
+    ... def command(name: str, settings: Choice) -> None:
+    ...     print(name, settings)
+    >>> list(inspect.signature(command).parameters)
+    ['name', 'rounds']
+    >>> command("north", rounds=5)
+    north Choice(rounds=5)
+    """
+    types = get_type_hints(settings)
+    added = [
+        inspect.Parameter(
+            entry.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=entry.default,
+            annotation=Annotated[types[entry.name], typer.Option(help=entry.metadata["help"])],
+        )
+        for entry in fields(settings)
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
+
+        def wrapped(*args: Any, **given: Any) -> None:
+            chosen = {entry.name: given.pop(entry.name) for entry in added if entry.name in given}
+            command(*args, **given, settings=settings(**chosen))
+
+        parameters = own + added
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+        return wrapped
+
+    return decorate
