@@ -12,7 +12,7 @@ from ttpfl.data.images import Facts
 from ttpfl.data.registry import data_directory, facts, is_there, names, options
 from ttpfl.data.setting import setting_of
 
-WIDE = 240  # columns where the reader is not a terminal but a file or a program
+WIDE = 1000  # columns where the reader is not a terminal but a file or a program
 
 
 def print_table(table: Table) -> None:
