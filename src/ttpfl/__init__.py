@@ -10,14 +10,25 @@
 torch.Size([20, 10])
 """
 
-from ttpfl import data, models
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ttpfl._version import __version__
-from ttpfl.direction import DirectionCache
-from ttpfl.errors import BatchError, DataError, ModelError, RatesError, RatesFileError, TtpflError
-from ttpfl.learning import learn_rates, refine_rates
-from ttpfl.personalizer import Personalizer
-from ttpfl.rates import Rates, average_rates
-from ttpfl.statistics import statistics_rule
+
+if TYPE_CHECKING:
+    from ttpfl._public import *
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import the library when the first of its names is asked for: `ttpfl --help` asks for none."""
+        if name.startswith("__"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        public = import_module("ttpfl._public")
+        globals().update({known: getattr(public, known) for known in public.__all__})
+        if name not in globals():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]
+
 
 __all__ = [
     "BatchError",

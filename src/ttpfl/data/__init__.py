@@ -12,7 +12,7 @@ from ttpfl.data.clients import Answers, Population, SourceClient, TargetClient
 from ttpfl.data.datasets.huggingface import from_huggingface
 from ttpfl.data.federate import federate, load_population
 from ttpfl.data.images import Facts, Images
-from ttpfl.data.registry import facts, load, names
+from ttpfl.data.registry import facts, is_there, load, names
 from ttpfl.data.setting import Setting
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "facts",
     "federate",
     "from_huggingface",
+    "is_there",
     "load",
     "load_population",
     "names",

@@ -70,7 +70,9 @@ def client_arrays(
     return ClientArrays(source, target, replace(facts, classes=classes, image_size=(size[0], size[1])))
 
 
-def own_facts(name: str, title: str, channels: str, licence: str, instructions: str) -> Facts:
+def own_facts(
+    name: str, title: str, channels: str, licence: str, instructions: str, places: tuple[str, ...] = ()
+) -> Facts:
     """What is known about the user's own data before it is read: no more than this."""
     return Facts(
         name,
@@ -84,4 +86,5 @@ def own_facts(name: str, title: str, channels: str, licence: str, instructions: 
         licence=licence,
         homepage="",
         instructions=instructions,
+        places=places,
     )

@@ -18,7 +18,7 @@ from ttpfl.data.extras import version_of
 from ttpfl.data.images import Images
 from ttpfl.data.manifest import Manifest, compare, describe, read, sha256
 from ttpfl.data.own_clients import own_population, own_setting
-from ttpfl.data.parallel import cores
+from ttpfl.data.parallel import Progress, cores
 from ttpfl.data.pixels import Pixels, textures_in, with_corrupted, write_corrupted
 from ttpfl.data.plan import Plan, check_separate, plan, split
 from ttpfl.data.registry import data_directory, load
@@ -45,6 +45,7 @@ def federate(
     manifest: str | PathLike[str] | None = None,
     prepare: bool = False,
     workers: int | None = None,
+    progress: Progress | None = None,
     **choices: Any,
 ) -> Federated:
     """Source and target clients over a data set, or over the user's own clients.
@@ -59,6 +60,7 @@ def federate(
         prepare: corrupt all images now, on all cores, into a file in the cache. Otherwise a client's are
             corrupted whenever it is asked for them, unless that file is there. The images are the same.
         workers: processes for that; one per core if None.
+        progress: called as `progress(clients done, all clients)` meanwhile.
         choices: the fields of `Setting`, over the data set's own defaults. For the user's own clients,
             which are what they are: `validation` and `seed`.
 
@@ -91,7 +93,7 @@ def federate(
     if setting.kind.features and not setting.replacement:
         path = _corrupted_path(directory, made, pixels)
         if prepare and not path.exists():
-            write_corrupted(path, divided, pixels, workers)
+            write_corrupted(path, divided, pixels, workers, progress)
         if path.exists():
             population, _ = _population(found, divided, with_corrupted(pixels, path))
     return Federated(population, answers, made)

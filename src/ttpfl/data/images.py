@@ -43,6 +43,8 @@ class Facts:
     """Which files to put where below the data directory, as the end of a sentence."""
     files: tuple[File, ...] = ()
     """What can be downloaded, with checksums."""
+    places: tuple[str, ...] = ()
+    """Where it may lie below the data directory, as patterns; none where nothing needs to be there."""
     samples: int | None = None
     """How many images the complete set has, where that is fixed."""
     defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)

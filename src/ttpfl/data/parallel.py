@@ -2,11 +2,12 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+Progress = Callable[[int, int], object]
 
 _work: Callable[[int], Any] | None = None
 
@@ -16,19 +17,33 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_parallel(work: Callable[[int], Result], count: int, workers: int) -> list[Result]:
+def in_parallel(
+    work: Callable[[int], Result], count: int, workers: int, progress: Progress | None = None
+) -> list[Result]:
     """[work(0), ..., work(count - 1)], computed by `workers` processes where the system can fork them.
+
+    `progress` is told how many are done, and how many there are.
 
     >>> in_parallel(lambda number: number**2, 4, workers=2)
     [0, 1, 4, 9]
     """
     if workers < 2 or count < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        return [work(number) for number in range(count)]
+        return _collected(map(work, range(count)), count, progress)
     # Forked processes have `work`, and all it refers to, without any copying.
     with ProcessPoolExecutor(
         workers, multiprocessing.get_context("fork"), initializer=_take, initargs=(work,)
     ) as pool:
-        return list(pool.map(_do, range(count), chunksize=max(1, count // (16 * workers))))
+        results = pool.map(_do, range(count), chunksize=max(1, count // (16 * workers)))
+        return _collected(results, count, progress)
+
+
+def _collected(results: Iterable[Result], count: int, progress: Progress | None) -> list[Result]:
+    collected: list[Result] = []
+    for result in results:
+        collected.append(result)
+        if progress is not None:
+            progress(len(collected), count)
+    return collected
 
 
 def _take(work: Callable[[int], Any]) -> None:

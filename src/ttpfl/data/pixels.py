@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ttpfl.data.extras import extra
 from ttpfl.data.images import Triple
-from ttpfl.data.parallel import in_parallel
+from ttpfl.data.parallel import Progress, in_parallel
 from ttpfl.data.partition import Ids
 from ttpfl.data.plan import Applied, Plan
 from ttpfl.errors import DataError
@@ -58,7 +58,9 @@ def with_corrupted(pixels: Pixels, path: Path) -> Pixels:
     return replace(pixels, corrupted=corrupted)
 
 
-def write_corrupted(path: Path, plan: Plan, pixels: Pixels, workers: int) -> None:
+def write_corrupted(
+    path: Path, plan: Plan, pixels: Pixels, workers: int, progress: Progress | None = None
+) -> None:
     """Write every client's corrupted images into one file, which appears when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_in_one_step(path) as file:
@@ -71,7 +73,7 @@ def write_corrupted(path: Path, plan: Plan, pixels: Pixels, workers: int) -> Non
             ids = plan.ids(client)
             out[ids] = pixels.of(client, plan.corruption(client), ids)
 
-        in_parallel(write, len(plan), workers)
+        in_parallel(write, len(plan), workers, progress)
         out.flush()
 
 

@@ -63,6 +63,26 @@ def facts(name: str) -> Facts:
     return _entry(name).facts
 
 
+def options(name: str) -> dict[str, Any]:
+    """What `load` takes for this data set beside the directory, with the default values.
+
+    >>> options("digits")
+    {'seed': 0}
+    """
+    _, *own = inspect.signature(_entry(name).loader).parameters.values()  # the first is the directory
+    return {parameter.name: parameter.default for parameter in own}
+
+
+def is_there(name: str, data_dir: str | PathLike[str] | None = None) -> bool:
+    """Whether files of the data set lie in the data directory, or none are needed. Nothing is read.
+
+    >>> is_there("digits"), is_there("cifar10", "no such directory")
+    (True, False)
+    """
+    places, directory = facts(name).places, data_directory(data_dir)
+    return not places or any(True for place in places for _ in directory.glob(place))
+
+
 @overload
 def load(
     name: Literal["arrays", "folder"],
@@ -91,7 +111,7 @@ def load(
     ttpfl.errors.DataError: there is no data set 'cifar11'; did you mean 'cifar10'? There are: arrays, ...
     """
     entry, directory = _entry(name), data_directory(data_dir)
-    _check_options(entry, options)
+    _check_options(name, options)
     try:
         found = entry.loader(directory, **options)
     except DataMissingError as missing:
@@ -126,12 +146,12 @@ def _entry(name: str) -> _Entry:
     raise DataError(f"there is no data set {name!r}{hint} There are: {', '.join(names())}")
 
 
-def _check_options(entry: _Entry, options: dict[str, Any]) -> None:
-    _, *known = inspect.signature(entry.loader).parameters  # the first is the directory
-    for option in options:
+def _check_options(name: str, given: dict[str, Any]) -> None:
+    known = options(name)
+    for option in given:
         if option not in known:
             there = f"it has: {', '.join(known)}" if known else "it has none"
-            raise DataError(f"{entry.facts.name} has no option {option!r}; {there}")
+            raise DataError(f"{name} has no option {option!r}; {there}")
 
 
 def _download(facts: Facts, directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from os import PathLike
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -10,6 +11,7 @@ from ttpfl.data.corruptions.apply import corrupt
 from ttpfl.data.corruptions.batch import Pixels
 from ttpfl.data.corruptions.registry import names
 from ttpfl.errors import DataError
+from ttpfl.files import written_in_one_step
 
 _CELL = 128  # an enlarged image has at least so many pixels
 _GAP, _LABEL_WIDTH, _HEADER_HEIGHT = 6, 170, 28
@@ -47,7 +49,10 @@ def contact_sheet(images: Pixels, path: str | PathLike[str], seed: int = 0) -> N
         for column, image in enumerate(_versions(stack[row % len(stack)], name, seed)):
             cell = Image.fromarray(image.repeat(enlarge, 0).repeat(enlarge, 1))
             sheet.paste(cell, (_LABEL_WIDTH + column * width, top))
-    sheet.save(path, "PNG")
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_in_one_step(path) as file:
+        sheet.save(file, "PNG")
 
 
 def _versions(image: Pixels, name: str, seed: int) -> list[Pixels]:

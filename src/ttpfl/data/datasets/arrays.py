@@ -16,6 +16,7 @@ ARRAYS = own_facts(
     licence="yours",
     instructions="your files as source/<client>.npz and target/<client>.npz, each with images x (uint8, "
     "(N, H, W) or (N, H, W, 3)) and labels y (integers from 0; optional for targets),",
+    places=("source/*.npz",),
 )
 
 

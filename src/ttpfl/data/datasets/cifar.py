@@ -61,6 +61,7 @@ CIFAR10 = Facts(
             "c32a1d4ab5d03f1284b67883e8d87530",
         ),
     ),
+    places=(f"{TEN.folder}/*.bin", "cifar-10-binary.tar.gz"),
     samples=60_000,
 )
 
@@ -83,6 +84,7 @@ CIFAR100 = Facts(
             "03b5dce01913d631647c71ecec9e9cb8",
         ),
     ),
+    places=(f"{HUNDRED.folder}/*.bin", "cifar-100-binary.tar.gz"),
     samples=60_000,
     defaults={"ratio": 51.0},
 )

@@ -25,6 +25,7 @@ DIGITS5 = Facts(
     homepage="https://arxiv.org/abs/1812.01754",
     instructions="digits5/mnist.npz, svhn.npz, usps.npz, syn.npz and mnist_m.npz, each with images x "
     "(uint8, any size, gray (N, H, W) or RGB (N, H, W, 3)) and labels y (0 to 9),",
+    places=(f"{FOLDER}/*.npz",),
 )
 
 

@@ -46,6 +46,7 @@ FASHION_MNIST = Facts(
     homepage="https://github.com/zalandoresearch/fashion-mnist",
     instructions=f"the folder {FOLDER} with {', '.join(CHECKSUMS)} (compressed or not)",
     files=tuple(File(f"{FOLDER}/{name}", f"{MIRROR}/{name}", md5) for name, md5 in CHECKSUMS.items()),
+    places=(f"{FOLDER}/*-ubyte*",),
     samples=70_000,
 )
 

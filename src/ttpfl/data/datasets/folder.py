@@ -22,6 +22,7 @@ FOLDER = own_facts(
     licence="yours",
     instructions="your pictures as source/<client>/<class>/*.png and target/<client>/*.png "
     "(or target/<client>/<class>/*.png, where labels are known for evaluation)",
+    places=("source/*/*/*",),
 )
 
 

@@ -29,6 +29,7 @@ PACS = Facts(
     homepage="https://arxiv.org/abs/1710.03077",
     instructions="the pictures as PACS/<domain>/<class>/*.jpg (domains art_painting, cartoon, photo, sketch; "
     "classes dog, elephant, giraffe, guitar, horse, house, person)",
+    places=(f"{FOLDER}/*/*/*",),
     samples=9_991,
     defaults={"clients_per_domain": 7},
 )

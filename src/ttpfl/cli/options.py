@@ -1,0 +1,49 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Name = Annotated[str, typer.Argument(help="The data set; `ttpfl data list` shows all.", show_default=False)]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where data and caches are; else the directory in TTPFL_DATA, else the user's cache.",
+        show_default=False,
+    ),
+]
+Shift = Annotated[
+    str | None, typer.Option(help="none, feature, label, hybrid or domain.", show_default="hybrid")
+]
+HeldOut = Annotated[
+    str | None, typer.Option(help="The domain of the target clients, for --shift domain.", show_default=False)
+]
+Seed = Annotated[int | None, typer.Option(help="Of everything that is random.", show_default="0")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other choice about clients, with its name in `ttpfl data info NAME`; may be repeated.",
+        show_default=False,
+    ),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="An option of the data set, such as image_size=64; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+def _png(path: Path) -> Path:
+    if path.suffix.lower() != ".png":
+        raise typer.BadParameter(f"{path} does not end in .png, but that is what is written")
+    return path
+
+
+Picture = Annotated[Path, typer.Option(help="The PNG to write.", dir_okay=False, callback=_png)]

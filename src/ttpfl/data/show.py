@@ -1,0 +1,275 @@
+"""One picture of a population: what clients see, and how often they have which class."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttpfl.data.clients import Answers, Client, SourceClient, TargetClient
+from ttpfl.data.extras import extra
+from ttpfl.data.federate import Federated
+from ttpfl.data.manifest import Manifest
+from ttpfl.data.partition import Ids
+from ttpfl.data.pixels import Array
+from ttpfl.files import written_in_one_step
+
+COLUMNS = 10  # images of a client
+ROWS = {"source": 6, "target": 4}  # clients in the contact sheet
+LISTED = 1000  # clients in the heat map, evenly spaced if there are more
+NAMED = 60  # up to so many clients, the heat map tells their names
+COUNTED = 45  # up to so many clients, it tells the numbers too
+NARROW = 12  # classes, for that
+
+# Inches
+BODY, HEADING, GAP, ROW = 7.4, 0.32, 0.12, 0.3
+SHEET, LABELS, BETWEEN, RIGHT, TOP = 6.4, 1.75, 1.25, 1.55, 0.8
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Source clients or target clients, as far as they are shown."""
+
+    name: str
+    size: int
+    clients: list[Client]
+    counts: NDArray[np.float64]
+    """(clients, classes) images; NaN where labels are not known."""
+
+    @property
+    def rows(self) -> list[Client]:
+        """Those for the contact sheet."""
+        return [self.clients[number] for number in varied(self.clients, ROWS[self.name])]
+
+
+def show(federated: Federated, path: str | PathLike[str]) -> None:
+    """Write a PNG with images of some clients, and the number of images per client and class.
+
+    It shows labels of target clients, where they are known: it is for people, as `Answers` is.
+
+    >>> import os, tempfile
+    >>> from ttpfl.data import federate
+    >>> path = os.path.join(tempfile.mkdtemp(), "clients.png")
+    >>> show(federate("digits", shift="domain", held_out="uci"), path)
+    >>> os.listdir(os.path.dirname(path))
+    ['clients.png']
+    """
+    parts, classes = _parts(federated), federated.population.facts.classes
+    width = min(max(4.0, 0.34 * len(classes)), 11.0)  # of the heat map
+    below = 0.35 + 0.075 * max(map(len, classes), default=0)
+    body = _body(parts)
+    size = (LABELS + SHEET + BETWEEN + width + RIGHT, TOP + body + below)
+    figure = extra("matplotlib.figure").Figure(size, dpi=120, facecolor="white")
+    figure.text(
+        0.25 / size[0], 1 - 0.2 / size[1], _title(federated), va="top", fontsize=14, fontweight="bold",
+        parse_math=False,
+    )  # fmt: skip
+    figure.text(
+        0.25 / size[0], 1 - 0.5 / size[1], _subtitle(federated.manifest, parts), va="top", fontsize=10,
+        parse_math=False,
+    )  # fmt: skip
+
+    def axes(left: float, top: float, width: float, height: float) -> Any:
+        """Axes at a place in inches below the title."""
+        bottom = size[1] - TOP - top - height
+        return figure.add_axes((left / size[0], bottom / size[1], width / size[0], height / size[1]))
+
+    _draw_sheet(axes, parts)
+    _draw_counts(axes, (LABELS + SHEET + BETWEEN, width, body), parts, classes)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_in_one_step(path) as file:
+        figure.savefig(file, format="png")
+
+
+def varied(clients: Sequence[Client], count: int) -> list[int]:
+    """Numbers of clients that differ in domain and corruption as far as possible, in their order.
+
+    >>> from ttpfl.data import federate
+    >>> source = federate("digits", shift="domain", held_out="uci").population.source
+    >>> varied(source, 6)
+    [0, 1, 10, 11, 20, 21]
+    """
+    alike: Counter[tuple[str, str | None]] = Counter()
+    order = []
+    for number, client in enumerate(clients):
+        kind = (client.domain, client.corruption.name if client.corruption else None)
+        order.append((alike[kind], number))
+        alike[kind] += 1
+    return sorted(number for _, number in sorted(order)[:count])
+
+
+def _parts(federated: Federated) -> list[_Part]:
+    population, answers, _ = federated
+    classes, parts = len(population.facts.classes), []
+    groups: dict[str, Sequence[Client]] = {"source": population.source, "target": population.target}
+    for name, group in groups.items():
+        numbers = np.unique(np.linspace(0, len(group) - 1, min(len(group), LISTED)).astype(int))
+        clients = [group[number] for number in numbers.tolist()]
+        if clients:
+            counts = np.stack([_counts(client, answers, classes) for client in clients])
+            parts.append(_Part(name, len(group), clients, counts))
+    return parts
+
+
+def _counts(client: Client, answers: Answers, classes: int) -> NDArray[np.float64]:
+    if isinstance(client, SourceClient):
+        labels = np.concatenate([client.train_labels, client.validation_labels])
+    else:
+        assert isinstance(client, TargetClient)
+        known = answers.of(client)
+        if known is None:
+            return np.full(classes, np.nan)
+        labels = known
+    return np.bincount(labels, minlength=classes).astype(np.float64)
+
+
+def _title(federated: Federated) -> str:
+    facts, setting = federated.population.facts, federated.manifest.setting
+    if "shift" not in setting:
+        return facts.title
+    held_out = f" ({setting['held_out']} held out)" if setting["held_out"] else ""
+    shift = "no shift" if setting["shift"] == "none" else f"{setting['shift']} shift"
+    return f"{facts.title} \N{EN DASH} {shift}{held_out}"
+
+
+def _subtitle(manifest: Manifest, parts: list[_Part]) -> str:
+    sizes = ", ".join(f"{part.size} {part.name} clients" for part in parts)
+    return f"{manifest.data['name']}: {sizes}, seed {manifest.setting['seed']}"
+
+
+def _first(client: Client) -> Ids:
+    """The ids of the images to show: the first of its stream, or of its training data."""
+    ids = client.train_ids if isinstance(client, SourceClient) else getattr(client, "ids")  # noqa: B009
+    return ids[:COLUMNS]
+
+
+def _row(parts: list[_Part]) -> float:
+    """Height of a row of the contact sheet."""
+    rows = sum(len(part.rows) for part in parts)
+    height, width = parts[0].clients[0].facts.image_size
+    return min((BODY - _headings(parts)) / rows, SHEET / COLUMNS * height / width)
+
+
+def _headings(parts: list[_Part]) -> float:
+    return len(parts) * HEADING + (len(parts) - 1) * GAP
+
+
+def _body(parts: list[_Part]) -> float:
+    """Height of all below the title: what the contact sheet needs, or what many clients need."""
+    sheet = _row(parts) * sum(len(part.rows) for part in parts)
+    counts = ROW * sum(len(part.clients) for part in parts)
+    return min(BODY, _headings(parts) + max(sheet, counts, 2.5))
+
+
+def _draw_sheet(axes: Any, parts: list[_Part]) -> None:
+    row = _row(parts)
+    height, width = parts[0].clients[0].facts.image_size
+    top = HEADING
+    for part in parts:
+        extent = row * len(part.rows)
+        ax = axes(LABELS, top, min(SHEET, COLUMNS * row * width / height), extent)
+        sheet = _sheet(part.rows)
+        ax.imshow(sheet, aspect="auto")
+        centres = (np.arange(len(part.rows)) + 0.5) * len(sheet) / len(part.rows) - 0.5
+        ax.set_yticks(centres, [_label(client) for client in part.rows], fontsize=8, parse_math=False)
+        ax.set_xticks([])
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        _heading(ax, f"{part.name} clients: first images of {len(part.rows)} of {part.size}")
+        top += extent + GAP + HEADING
+
+
+def _sheet(clients: list[Client]) -> Array:
+    """The clients' images, a row each, on white."""
+    height, width = clients[0].facts.image_size
+    gap = max(1, round(0.06 * max(height, width)))
+    sheet = np.full((len(clients), height + gap, COLUMNS, width + gap, 3), 255, np.uint8)
+    for row, client in zip(sheet, clients, strict=True):
+        images = client.take(_first(client))
+        row[gap // 2 :][:height, : len(images), gap // 2 :][:, :, :width] = images.transpose(1, 0, 2, 3)
+    return sheet.reshape(len(clients) * (height + gap), COLUMNS * (width + gap), 3)
+
+
+def _label(client: Client) -> str:
+    lines = [client.id]
+    if client.domain != client.id:
+        lines.append(client.domain)
+    if client.corruption:
+        lines.append(f"{client.corruption.name} {client.corruption.severity}")
+    return "\n".join(lines)
+
+
+def _heading(ax: Any, text: str) -> None:
+    ax.set_title(text, fontsize=10, loc="left", pad=4)
+
+
+def _draw_counts(
+    axes: Any, place: tuple[float, float, float], parts: list[_Part], classes: tuple[str, ...]
+) -> None:
+    left, width, body = place
+    space = body - _headings(parts)
+    total = sum(len(part.clients) for part in parts)
+    several = len({client.domain for part in parts for client in part.clients}) > 1
+    shares = np.clip([len(part.clients) / total for part in parts], 0.15, 0.85)
+    high = max((np.nanmax(part.counts, initial=1) for part in parts), default=1)
+    colours = extra("matplotlib").colormaps["viridis"].with_extremes(bad="lightgray")
+    scale = extra("matplotlib.colors").PowerNorm(0.5, 0, high)  # small numbers differ visibly too
+    top = HEADING
+    for part, share in zip(parts, shares / shares.sum(), strict=True):
+        ax = axes(left, top, width, space * share)
+        shown = ax.imshow(
+            part.counts, colours, scale, aspect="auto", interpolation="nearest",
+            extent=(-0.5, len(classes) - 0.5, part.size - 0.5, -0.5),
+        )  # fmt: skip
+        unknown = ", gray: no labels" if np.isnan(part.counts).any() else ""
+        _heading(ax, f"{part.name} clients: images of each class{unknown}")
+        if total <= NAMED:
+            names = [client.id for client in part.clients]
+            ax.set_yticks(range(part.size), names, fontsize=6.5, parse_math=False)
+        else:
+            ax.yaxis.set_major_locator(
+                extra("matplotlib.ticker").MaxNLocator(integer=True, steps=[1, 2, 5, 10])
+            )
+            ax.tick_params("y", labelsize=8)
+            ax.set_ylabel("client", fontsize=8)
+        ax.tick_params("y", length=2)
+        ax.set_xticks([])
+        if total <= COUNTED and len(classes) <= NARROW:
+            _write_counts(ax, part.counts, scale)
+        if several:
+            _mark_domains(ax, part)
+        top += space * share + GAP + HEADING
+    size = min(9.0, 0.8 * 72 * width / len(classes))
+    ax.set_xticks(range(len(classes)), classes, rotation=90, fontsize=size, parse_math=False)
+    bar = axes(left + width + 0.55, HEADING, 0.18, body - HEADING)
+    ax.figure.colorbar(shown, bar, label="images")
+
+
+def _write_counts(ax: Any, counts: NDArray[np.float64], scale: Any) -> None:
+    for (row, column), count in np.ndenumerate(counts):
+        if not np.isnan(count):
+            colour = "black" if scale(count) > 0.6 else "white"
+            ax.text(column, row, f"{count:.0f}", ha="center", va="center", fontsize=6, color=colour)
+
+
+def _mark_domains(ax: Any, part: _Part) -> None:
+    """Lines between domains, and their names at the side."""
+    if any(client.domain == client.id for client in part.clients):
+        return  # every client of the user's own is a domain of its own
+    scale, start = part.size / len(part.clients), 0
+    for domain, group in groupby(client.domain for client in part.clients):
+        end = start + len(list(group))
+        middle, edge = ((start + end) / 2 * scale - 0.5, end * scale - 0.5)
+        if end < len(part.clients):
+            ax.axhline(edge, color="white", linewidth=1.5)
+        ax.annotate(
+            domain, (1, middle), (6, 0), ("axes fraction", "data"), "offset points", rotation=270,
+            ha="left", va="center", fontsize=9, parse_math=False, annotation_clip=False,
+        )  # fmt: skip
+        start = end
