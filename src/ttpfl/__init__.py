@@ -43,6 +43,7 @@ __all__ = [
     "__version__",
     "average_rates",
     "data",
+    "federation",
     "learn_rates",
     "models",
     "refine_rates",

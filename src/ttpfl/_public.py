@@ -1,6 +1,6 @@
 """The public names and where they come from; `ttpfl` hands them out."""
 
-from ttpfl import data, models
+from ttpfl import data, federation, models
 from ttpfl.direction import DirectionCache
 from ttpfl.errors import BatchError, DataError, ModelError, RatesError, RatesFileError, TtpflError
 from ttpfl.learning import learn_rates, refine_rates
@@ -20,6 +20,7 @@ __all__ = [
     "TtpflError",
     "average_rates",
     "data",
+    "federation",
     "learn_rates",
     "models",
     "refine_rates",

@@ -73,7 +73,8 @@ def train(
 @with_settings(LearnSettings)
 def learn(
     model_file: Annotated[
-        Path, typer.Argument(help="The model.safetensors of `ttpfl train`.", dir_okay=False, show_default=False)
+        Path,
+        typer.Argument(help="The model.safetensors of `ttpfl train`.", dir_okay=False, show_default=False),
     ],
     out: Out,
     rates: Annotated[

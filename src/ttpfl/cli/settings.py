@@ -35,7 +35,9 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
+        own = [
+            p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"
+        ]
 
         def wrapped(*args: Any, **given: Any) -> None:
             chosen = {entry.name: given.pop(entry.name) for entry in added if entry.name in given}
