@@ -10,30 +10,33 @@
 torch.Size([20, 10])
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ttpfl._version import __version__
+from ttpfl.lazy import attributes
 
 if TYPE_CHECKING:
-    from ttpfl._public import *
-else:
-
-    def __getattr__(name: str) -> Any:
-        """Import the library when the first of its names is asked for: `ttpfl --help` asks for none."""
-        if name.startswith("__"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        public = import_module("ttpfl._public")
-        globals().update({known: getattr(public, known) for known in public.__all__})
-        if name not in globals():
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return globals()[name]
-
+    from ttpfl import data, federation, models
+    from ttpfl.direction import DirectionCache
+    from ttpfl.errors import (
+        BatchError,
+        DataError,
+        FederationError,
+        ModelError,
+        RatesError,
+        RatesFileError,
+        TtpflError,
+    )
+    from ttpfl.learning import learn_rates, refine_rates
+    from ttpfl.personalizer import Personalizer
+    from ttpfl.rates import Rates, average_rates
+    from ttpfl.statistics import statistics_rule
 
 __all__ = [
     "BatchError",
     "DataError",
     "DirectionCache",
+    "FederationError",
     "ModelError",
     "Personalizer",
     "Rates",
@@ -49,3 +52,20 @@ __all__ = [
     "refine_rates",
     "statistics_rule",
 ]
+
+__getattr__ = attributes(
+    __name__,
+    {
+        **{name: "errors" for name in __all__ if name.endswith("Error")},
+        "DirectionCache": "direction",
+        "Personalizer": "personalizer",
+        "Rates": "rates",
+        "average_rates": "rates",
+        "data": "data",
+        "federation": "federation",
+        "learn_rates": "learning",
+        "models": "models",
+        "refine_rates": "learning",
+        "statistics_rule": "statistics",
+    },
+)

@@ -74,7 +74,7 @@ def train(
 def learn(
     model_file: Annotated[
         Path,
-        typer.Argument(help="The model.safetensors of `ttpfl train`.", dir_okay=False, show_default=False),
+        typer.Argument(help="The result of `ttpfl train`.", dir_okay=False, show_default=False),
     ],
     out: Out,
     rates: Annotated[

@@ -29,7 +29,7 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
             entry.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=entry.default,
-            annotation=Annotated[types[entry.name], typer.Option(help=entry.metadata["help"])],
+            annotation=Annotated[types[entry.name], typer.Option(help=_sentence(entry.metadata["help"]))],
         )
         for entry in fields(settings)
     ]
@@ -50,3 +50,7 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
         return wrapped
 
     return decorate
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
