@@ -99,11 +99,10 @@ class Drawn:
         random = np.random.default_rng((*self.seed, client))
         size = _samples(self.samples, relative_sizes(1, self.skew, random))[0]
         counts = whole(self.partition.weights(1, len(self.pool.lengths), random)[0], int(size), random)
-        for c in np.flatnonzero(2 * counts > self.pool.lengths):
+        for c in np.flatnonzero(counts > self.pool.lengths):
             raise DataError(
-                f"too few images: a client needs {counts[c]} different ones{_of(int(c), self.partition)}, but its "
-                f"pool has {self.pool.lengths[c]}; drawing with replacement needs twice as many: ask for "
-                "fewer samples"
+                f"too few images: a client needs {counts[c]} different ones{_of(int(c), self.partition)}, "
+                f"but there are {self.pool.lengths[c]} to draw from: ask for fewer samples"
             )
         return _distinct(self.pool, counts, random)
 
@@ -205,11 +204,13 @@ def _distinct(pool: Pool, counts: NDArray[np.int64], random: np.random.Generator
     """So many random ids of each class, none twice, in random order.
 
     All are drawn at once, and those that came up before are drawn again: much faster than a choice
-    without replacement from each class, as long as few of many are drawn.
+    without replacement from each class, as long as few of many are drawn. Else it is that choice.
     """
     label = random.permutation(np.repeat(np.arange(len(counts)), counts))
     start, length = pool.starts[label], pool.lengths[label]
     chosen = start + (random.random(len(label)) * length).astype(np.int64)
+    for c in np.flatnonzero(2 * counts > pool.lengths):
+        chosen[label == c] = pool.starts[c] + random.permutation(pool.lengths[c])[: counts[c]]
     while len(again := _repeated(chosen)):
         chosen[again] = start[again] + (random.random(len(again)) * length[again]).astype(np.int64)
     return np.asarray(pool.ids[chosen])
