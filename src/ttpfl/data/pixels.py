@@ -49,7 +49,7 @@ def with_corrupted(pixels: Pixels, path: Path) -> Pixels:
     """The same, with the corrupted images in the file at `path`, which are read as they are needed."""
     try:
         corrupted = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise DataError(f"{path} is not a sound npy file ({error}): delete it") from error
     if corrupted.shape != pixels.clean.shape or corrupted.dtype != np.uint8:
         raise DataError(
