@@ -383,6 +383,8 @@ def test_normalisation_is_that_of_the_formula() -> None:
     for n, h, w, c in np.ndindex(*pixels.shape):
         slow = (int(pixels[n, h, w, c]) / 255 - mean[c]) / std[c]
         assert abs(found[n, c, h, w].item() - slow) < 1e-5
+    assert as_tensor(pixels[:0], mean, std).shape == (0, 3, 5, 4)
+    assert torch.equal(as_tensor(pixels[:, ::2, 1:], mean, std), found[:, :, ::2, 1:])
 
 
 def test_stream_is_all_images_in_their_order() -> None:
