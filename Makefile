@@ -36,10 +36,11 @@ format: $(READY) ## Put the code into its usual form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Speed and memory of the core, as ratios; speed of the corruptions
+bench: $(READY) ## Speed and memory of the core, of the corruptions and of populations
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/core.py --soak 20000
 	$(TEST_ENV) $(BIN)/python benchmarks/corruptions.py
+	$(TEST_ENV) $(BIN)/python benchmarks/data.py
 
 clean: ## Remove the environment and everything generated
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -154,7 +154,7 @@ class Answers(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         labels = self.of(self._target[self._number[name]])
         assert labels is not None  # else its name would not be known
-        return torch.from_numpy(labels)
+        return torch.tensor(labels)  # a copy: nothing that happens to it changes the answers
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._number)

@@ -99,6 +99,11 @@ class Drawn:
         random = np.random.default_rng((*self.seed, client))
         size = _samples(self.samples, relative_sizes(1, self.skew, random))[0]
         counts = whole(self.partition.weights(1, len(self.pool.lengths), random)[0], int(size), random)
+        for c in np.flatnonzero(counts > self.pool.lengths):
+            raise DataError(
+                f"too few images: a client needs {counts[c]} different ones{_of(int(c), self.partition)}, "
+                f"but there are {self.pool.lengths[c]} to draw from: ask for fewer samples"
+            )
         return _distinct(self.pool, counts, random)
 
 
@@ -133,7 +138,9 @@ def deal(
         for client, piece in enumerate(np.split(random.permutation(ids)[: ends[-1]], ends[:-1])):
             pieces[client].append(piece)
     own = [random.permutation(np.concatenate(piece)) for piece in pieces]
-    return Dealt(np.concatenate(own), counts.sum(1).cumsum())
+    ids = np.concatenate(own)
+    ids.setflags(write=False)  # clients hand out parts of it
+    return Dealt(ids, counts.sum(1).cumsum())
 
 
 def draw(
@@ -148,6 +155,13 @@ def draw(
     array([ 1,  1,  1,  1,  1,  1,  1,  1,  1, 10])
     """
     drawn = Drawn(pool, clients, partition, samples, skew, seed)
+    random = np.random.default_rng(seed)
+    usual = whole(partition.weights(1, len(pool.lengths), random)[0], samples, random)
+    if partition.every_class and not usual.all():
+        raise DataError(
+            f"too few samples: {partition} leaves a client with {samples} samples without any of some "
+            f"class: ask for more samples or a smaller ratio"
+        )
     for client in range(min(clients, 3)):  # what does not fit at all does not fit here
         _ = drawn[client]
     return drawn
@@ -161,7 +175,7 @@ def _check(counts: NDArray[np.int64], available: NDArray[np.int64], partition: P
     clients, needed = len(counts), counts.sum(0)
     short = np.flatnonzero(needed > available)
     if len(short):
-        each = ", ".join(f"{needed[c]} of class {c} ({available[c]} are there)" for c in short[:5])
+        each = ", ".join(f"{needed[c]}{_of(int(c), partition)} ({available[c]} are there)" for c in short[:5])
         raise DataError(
             f"too few images: {clients} clients with {counts.sum() / clients:.0f} samples each need {each}: "
             "ask for fewer clients or samples, leave samples out to deal out what is there, or draw with "
@@ -171,7 +185,8 @@ def _check(counts: NDArray[np.int64], available: NDArray[np.int64], partition: P
         client, label = np.argwhere(counts == 0)[0]
         raise DataError(
             f"too few images: {partition} over {clients} clients leaves client {client} without any of class "
-            f"{label}, of which there are {available[label]}: ask for fewer clients or a smaller ratio"
+            f"{label}, of which there are {available[label]}: ask for fewer clients, a smaller ratio, or the "
+            "partition dirichlet or iid"
         )
     smallest = int(counts.sum(1).min())
     if smallest < SMALLEST:
@@ -181,20 +196,21 @@ def _check(counts: NDArray[np.int64], available: NDArray[np.int64], partition: P
         )
 
 
+def _of(label: int, partition: Partition) -> str:
+    return f" of class {label}" if partition.by_class else ""
+
+
 def _distinct(pool: Pool, counts: NDArray[np.int64], random: np.random.Generator) -> Ids:
     """So many random ids of each class, none twice, in random order.
 
     All are drawn at once, and those that came up before are drawn again: much faster than a choice
-    without replacement from each class, as long as few of many are drawn.
+    without replacement from each class, as long as few of many are drawn. Else it is that choice.
     """
-    for c in np.flatnonzero(2 * counts > pool.lengths):
-        raise DataError(
-            f"too few images: a client needs {counts[c]} different ones of class {c}, of which there are "
-            f"{pool.lengths[c]}; drawing with replacement needs twice as many: ask for fewer samples"
-        )
     label = random.permutation(np.repeat(np.arange(len(counts)), counts))
     start, length = pool.starts[label], pool.lengths[label]
     chosen = start + (random.random(len(label)) * length).astype(np.int64)
+    for c in np.flatnonzero(2 * counts > pool.lengths):
+        chosen[label == c] = pool.starts[c] + random.permutation(pool.lengths[c])[: counts[c]]
     while len(again := _repeated(chosen)):
         chosen[again] = start[again] + (random.random(len(again)) * length[again]).astype(np.int64)
     return np.asarray(pool.ids[chosen])

@@ -16,7 +16,7 @@ from ttpfl.data.client_arrays import ClientArrays
 from ttpfl.data.clients import Answers, Clients, Population, SourceClient, TargetClient
 from ttpfl.data.extras import version_of
 from ttpfl.data.images import Images
-from ttpfl.data.manifest import Manifest, compare, describe, read, sha256
+from ttpfl.data.manifest import Manifest, as_json, compare, describe, read, sha256
 from ttpfl.data.own_clients import own_population, own_setting
 from ttpfl.data.parallel import Progress, cores
 from ttpfl.data.pixels import Pixels, textures_in, with_corrupted, write_corrupted
@@ -74,9 +74,13 @@ def federate(
     workers = cores() if workers is None else workers
     found = load(data, directory, download, **(options or {})) if isinstance(data, str) else data
 
-    def verified(population: Population, answers: Answers, said: dict[str, Any]) -> Manifest:
-        origin = {"name": found.facts.name, "options": dict(options or {}), "sha256": sha256(_arrays(found))}
-        made = describe(population, answers, said, origin)
+    def verified(population: Population, answers: Answers, said: dict[str, Any], **hashes: str) -> Manifest:
+        origin = {
+            "name": found.facts.name,
+            "options": as_json(options or {}),
+            "sha256": sha256(_arrays(found)),
+        }
+        made = describe(population, answers, said, {**origin, **hashes})
         _verify(made, manifest, directory)
         return made
 
@@ -89,9 +93,10 @@ def federate(
     check_separate(divided)
     pixels = Pixels(found.x, setting.seed, textures_in(setting.frost_textures))
     population, answers = _population(found, divided, pixels)
-    made = verified(population, answers, asdict(setting))
+    textures = {"frost_textures": sha256(pixels.frost_textures)} if pixels.frost_textures else {}
+    made = verified(population, answers, asdict(setting), **textures)
     if setting.kind.features and not setting.replacement:
-        path = _corrupted_path(directory, made, pixels)
+        path = _corrupted_path(directory, made)
         if prepare and not path.exists():
             write_corrupted(path, divided, pixels, workers, progress)
         if path.exists():
@@ -185,10 +190,9 @@ def _verify(made: Manifest, path: str | PathLike[str] | None, directory: Path) -
         log.warning("%s could not be kept (%s): this population will not be verified", place, error)
 
 
-def _corrupted_path(directory: Path, made: Manifest, pixels: Pixels) -> Path:
+def _corrupted_path(directory: Path, made: Manifest) -> Path:
     key = {
         "population": made.digest,
-        "frost": sha256(pixels.frost_textures),
         "ttpfl": __version__,
         **{package: version_of(package) for package in ("numpy", "scipy", "pillow")},
     }

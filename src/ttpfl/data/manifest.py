@@ -3,8 +3,9 @@
 import hashlib
 import json
 import math
+import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -76,8 +77,14 @@ def read(path: str | PathLike[str]) -> Manifest:
                 "make the population again"
             )
         rows = {part: [_read_row(row) for row in found[part]] for part in ("source", "target")}
-        return Manifest(found["setting"], found["data"], **rows, made_with=found["made_with"])
-    except (KeyError, TypeError, ValueError) as error:
+        setting, data, versions = (dict(found[part]) for part in ("setting", "data", "made_with"))
+        return Manifest(
+            setting,
+            {**data, "name": data["name"], "options": dict(data["options"])},
+            **rows,
+            made_with=versions,
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is not a sound manifest ({error!r}): make the population again") from error
@@ -140,6 +147,19 @@ def sha256(arrays: Iterable[NDArray[Any]]) -> str:
         digest.update(f"{little.dtype.str}{little.shape}".encode())
         digest.update(little.data)
     return digest.hexdigest()
+
+
+def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as they come back from a JSON file.
+
+    >>> as_json({"image_size": (16, 16), "seed": np.int64(1), "folder": Path("a")})
+    {'image_size': [16, 16], 'seed': 1, 'folder': 'a'}
+    """
+
+    def plain(value: Any) -> Any:
+        return value.item() if isinstance(value, np.generic) else os.fspath(value)
+
+    return dict(json.loads(json.dumps(dict(values), default=plain)))
 
 
 def compare(expected: Manifest, found: Manifest, path: object) -> None:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
@@ -49,6 +50,15 @@ def _collected(results: Iterable[Result], count: int, progress: Progress | None)
 def _take(work: Callable[[int], Any]) -> None:
     global _work
     _work = work
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Without it, workers would wait for more work for ever if their parent is killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _do(number: int) -> Any:

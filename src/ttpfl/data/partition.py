@@ -57,6 +57,8 @@ class Step:
         """1, plus `ratio` - 1 for each time that the class is a major of the client."""
         if not self.repeat_majors and self.majors > classes:
             raise DataError(f"majors is {self.majors}, but there are only {classes} classes")
+        if self.repeat_majors and classes**self.majors >= 2**62:
+            raise DataError(f"majors is {self.majors}: so many tuples of {classes} classes cannot be counted")
         draw = self._tuples if self.repeat_majors else self._balanced
         weights = np.ones((clients, classes))
         for major in draw(clients, classes, random).T:
@@ -144,12 +146,15 @@ def relative_sizes(clients: int, skew: float, random: np.random.Generator) -> We
 def whole(shares: Weights, total: int, random: np.random.Generator) -> NDArray[np.int64]:
     """Whole numbers in proportion to `shares` that add up to `total`.
 
-    Those with the largest remainder are rounded up, ties at random.
+    Those with the largest remainder are rounded up, ties at random. Where all shares are 0 (a Dirichlet
+    distribution with a small alpha can give too little for a number), one of them at random has everything.
 
     >>> whole(np.array([1.0, 1.0, 4.0]), 11, np.random.default_rng(0))
     array([2, 2, 7])
     """
-    exact = shares * (total / shares.sum())
+    if not shares.any():
+        shares = np.arange(len(shares)) == random.integers(len(shares))
+    exact = shares / shares.sum() * total
     # What is a whole number up to rounding errors is that number.
     counts = np.floor(exact + 1e-9).astype(np.int64)
     remainder = np.round(exact - counts, 9)

@@ -49,7 +49,7 @@ def with_corrupted(pixels: Pixels, path: Path) -> Pixels:
     """The same, with the corrupted images in the file at `path`, which are read as they are needed."""
     try:
         corrupted = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise DataError(f"{path} is not a sound npy file ({error}): delete it") from error
     if corrupted.shape != pixels.clean.shape or corrupted.dtype != np.uint8:
         raise DataError(
@@ -84,8 +84,10 @@ def as_tensor(pixels: Array, mean: Triple, std: Triple) -> Tensor:
     tensor([1., 2., 1.])
     """
     values = torch.from_numpy(np.ascontiguousarray(pixels)).to(torch.float32)
-    spread = torch.tensor(std) * 255
-    return values.sub_(torch.tensor(mean) * 255).div_(spread).permute(0, 3, 1, 2)
+    # Whole lines of pixels at once: four times as fast as along an axis of three.
+    lines, width = values.flatten(0, 1).flatten(1), pixels.shape[2]
+    lines.sub_((torch.tensor(mean) * 255).repeat(width)).div_((torch.tensor(std) * 255).repeat(width))
+    return values.permute(0, 3, 1, 2)
 
 
 def textures_in(folder: str | None) -> tuple[Array, ...]:

@@ -1,8 +1,13 @@
 """What is asked of a population: kind of shift, numbers of clients, seed."""
 
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from numbers import Integral, Real
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
 
 from ttpfl.data.lookup import find
 from ttpfl.data.partition import PARTITIONS, Partition
@@ -71,13 +76,12 @@ class Setting:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, _plain(field.name, getattr(self, field.name), field.type))
         kind = find("shift", self.shift, SHIFTS)
-        for name in ("source_clients", "target_clients", "clients_per_domain", "samples"):
-            count = getattr(self, name)
-            if count is not None and (not isinstance(count, int) or count < 1):
-                raise DataError(f"{name} is {count!r}: it must be a whole number from 1")
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise DataError(f"seed is {self.seed!r}: it must be a whole number from 0")
+        for name, least in _LEAST.items():
+            if (count := getattr(self, name)) is not None and count < least:
+                raise DataError(f"{name} is {count}: it must be a whole number from {least}")
         if not 0 < self.validation < 1:
             raise DataError(f"validation is {self.validation}: it must lie between 0 and 1")
         if not 0 <= self.quantity_skew < 10:
@@ -97,9 +101,40 @@ class Setting:
     def partition_rule(self) -> Partition:
         """How classes are spread."""
         default = "step" if self.kind.labels else "iid"
-        chosen = find("partition", self.partition or default, PARTITIONS)
+        chosen = find("partition", default if self.partition is None else self.partition, PARTITIONS)
         known = {field.name: getattr(self, field.name) for field in fields(chosen)}
         return chosen(**known)
+
+
+_LEAST = {
+    "source_clients": 1,
+    "target_clients": 1,
+    "clients_per_domain": 1,
+    "samples": 2,  # one to train with, one to validate with
+    "seed": 0,
+}
+_WORDS = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a text"}
+
+
+def _plain(name: str, value: Any, annotation: Any) -> Any:
+    """The value as JSON keeps it: numpy's numbers and paths become Python's own, but True is not a number.
+
+    >>> _plain("ratio", np.float32(2), float), _plain("seed", np.int64(3), int)
+    (2.0, 3)
+    """
+    kind, *optional = get_args(annotation) or (annotation,)
+    if value is None and optional:
+        return None
+    truth = isinstance(value, (bool, np.bool_))
+    good = {
+        bool: truth,
+        int: isinstance(value, Integral) and not truth,
+        float: isinstance(value, Real) and not truth and math.isfinite(value),
+        str: isinstance(value, (str, os.PathLike)),
+    }
+    if not good[kind]:
+        raise DataError(f"{name} is {value!r}: it must be {_WORDS[kind]}")
+    return os.fspath(value) if kind is str else kind(value)
 
 
 def setting_of(defaults: Mapping[str, Any], choices: Mapping[str, Any]) -> Setting:
