@@ -10,7 +10,7 @@ from ttpfl.data import datasets  # registers them
 from ttpfl.data.client_arrays import ClientArrays
 from ttpfl.data.clients import Answers, Population, SourceClient, TargetClient
 from ttpfl.data.datasets.huggingface import from_huggingface
-from ttpfl.data.federate import federate, load_population
+from ttpfl.data.federate import Federated, federate, load_population
 from ttpfl.data.images import Facts, Images
 from ttpfl.data.registry import facts, is_there, load, names
 from ttpfl.data.setting import Setting
@@ -19,6 +19,7 @@ __all__ = [
     "Answers",
     "ClientArrays",
     "Facts",
+    "Federated",
     "Images",
     "Population",
     "Setting",

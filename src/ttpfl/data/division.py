@@ -77,7 +77,8 @@ class Dealt:
 class Drawn:
     """Each client draws its ids with its own generator: nothing is kept, however many clients there are.
 
-    A client never has an image twice, but different clients may have the same one.
+    A client never has an image twice, but different clients may have the same one. A client that wants more
+    images of a class than there are gets them all.
     """
 
     pool: Pool
@@ -99,12 +100,8 @@ class Drawn:
         random = np.random.default_rng((*self.seed, client))
         size = _samples(self.samples, relative_sizes(1, self.skew, random))[0]
         counts = whole(self.partition.weights(1, len(self.pool.lengths), random)[0], int(size), random)
-        for c in np.flatnonzero(counts > self.pool.lengths):
-            raise DataError(
-                f"too few images: a client needs {counts[c]} different ones{_of(int(c), self.partition)}, "
-                f"but there are {self.pool.lengths[c]} to draw from: ask for fewer samples"
-            )
-        return _distinct(self.pool, counts, random)
+        # A client that is much larger than usual, or has little else, may want more than there is.
+        return _distinct(self.pool, np.minimum(counts, self.pool.lengths), random)
 
 
 def deal(
@@ -154,7 +151,6 @@ def draw(
     >>> np.sort(np.bincount(drawn[123456] % 10))
     array([ 1,  1,  1,  1,  1,  1,  1,  1,  1, 10])
     """
-    drawn = Drawn(pool, clients, partition, samples, skew, seed)
     random = np.random.default_rng(seed)
     usual = whole(partition.weights(1, len(pool.lengths), random)[0], samples, random)
     if partition.every_class and not usual.all():
@@ -162,9 +158,12 @@ def draw(
             f"too few samples: {partition} leaves a client with {samples} samples without any of some "
             f"class: ask for more samples or a smaller ratio"
         )
-    for client in range(min(clients, 3)):  # what does not fit at all does not fit here
-        _ = drawn[client]
-    return drawn
+    for c in np.flatnonzero(usual > pool.lengths):
+        raise DataError(
+            f"too few images: a client needs {usual[c]} different ones{_of(int(c), partition)}, but there "
+            f"are {pool.lengths[c]} to draw from: ask for fewer samples"
+        )
+    return Drawn(pool, clients, partition, samples, skew, seed)
 
 
 def _samples(samples: int, sizes: NDArray[np.float64]) -> NDArray[np.int64]:
