@@ -77,7 +77,7 @@ def install(rival: Rival, home: Path, python: Path) -> str:
     for step in steps:
         done = subprocess.run(step, capture_output=True, text=True, check=False)
         if done.returncode:
-            return last_error(done.stderr)
+            return complaint(done.stderr)
     return ""
 
 
@@ -86,11 +86,10 @@ def torch_pin() -> str:
     return next(line for line in lines if line.startswith("torch=="))
 
 
-def last_error(text: str) -> str:
-    """The line of pip's or Python's complaint that says most."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "ERROR" in line or "Error:" in line]
-    return (errors or lines or ["no message"])[-1]
+def complaint(text: str) -> str:
+    """The line that says most: pip begins with it, a traceback ends with it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
+    return next((line for line in lines if line.startswith("ERROR:")), lines[-1])
 
 
 def run(name: str, *arguments: str, folder: Path = FOLDER) -> dict[str, object]:
@@ -109,7 +108,7 @@ def run(name: str, *arguments: str, folder: Path = FOLDER) -> dict[str, object]:
         check=False,
     )
     if done.returncode:
-        raise UnavailableError(f"{name} failed: {last_error(done.stderr)}")
+        raise UnavailableError(f"{name} failed: {complaint(done.stderr)}")
     result: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     return result
 
