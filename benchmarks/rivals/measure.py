@@ -1,0 +1,123 @@
+"""Runs an engine on the workload and says what it took, as one line of JSON."""
+
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from workload import Workload, parser
+
+Train = Callable[[Workload, int, Callable[[], None]], dict[str, Tensor]]
+
+
+def run(rival: str, version: str, train: Train, description: str | None) -> None:
+    """Measure `train`, with the options of the command line.
+
+    Args:
+        rival: name of the engine.
+        version: its version.
+        train: takes the workload, a number of rounds and a function to call after each of them;
+            returns the final weights.
+        description: help text of the script.
+    """
+    options = parser(description).parse_args()
+    if options.rounds < 1:
+        raise SystemExit(f"--rounds is {options.rounds}: there is nothing to time without a round")
+    workload = Workload(options.model, options.clients, options.samples, options.double)
+    torch.set_num_threads(options.threads)
+    marks = [time.perf_counter()]
+    with PeakMemory() as memory:
+        weights = train(workload, 1 + options.rounds, lambda: marks.append(time.perf_counter()))
+    # The first round also makes the data and starts processes: it is not counted.
+    seconds = [end - begin for begin, end in pairwise(marks[1:])]
+    if len(seconds) != options.rounds:
+        raise RuntimeError(f"{rival} completed {len(seconds)} of {options.rounds} timed rounds")
+    if options.weights:
+        save_file({name: t.contiguous() for name, t in weights.items()}, options.weights)
+    samples = workload.clients * len(workload.client(0)[1])
+    result = {
+        "rival": rival,
+        "version": version,
+        "model": workload.model,
+        "threads": options.threads,
+        "seconds": seconds,
+        "samples_per_second": samples / statistics.median(seconds),
+        "peak_memory_bytes": memory.peak,
+        "torch": torch.__version__,
+    }
+    print(json.dumps(result), flush=True)
+
+
+def largest_difference(a: Path, b: Path) -> float:
+    """Largest absolute difference between two files of weights."""
+    first, second = load_file(a), load_file(b)
+    if first.keys() != second.keys():
+        raise ValueError(f"{a} and {b} differ in {sorted(first.keys() ^ second.keys())}")
+    return max((t - second[name]).abs().max().item() for name, t in first.items())
+
+
+class PeakMemory:
+    """Largest memory of this process and its descendants, looked at twice a second.
+
+    Proportional set sizes add up: what processes share is counted once. Only Linux has them.
+    """
+
+    def __init__(self, interval: float = 0.5) -> None:
+        self.peak = 0
+        self.interval = interval
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def __enter__(self) -> "PeakMemory":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.thread.join()
+
+    def watch(self) -> None:
+        done = False
+        while not done:
+            done = self.stop.wait(self.interval)
+            self.peak = max(self.peak, sum(map(proportional_size, family(os.getpid()))))
+
+
+def family(root: int) -> set[int]:
+    """A process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (stat := read(entry / "stat")):
+            # The name before the last bracket may hold anything; state and parent follow it.
+            parent = int(stat.rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    found, todo = set(), [root]
+    while todo:
+        process = todo.pop()
+        found.add(process)
+        todo += children.get(process, [])
+    return found
+
+
+def proportional_size(process: int) -> int:
+    """Bytes, 0 for a process that is gone."""
+    for line in read(Path(f"/proc/{process}/smaps_rollup")).splitlines():
+        if line.startswith("Pss:"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+def read(path: Path) -> str:
+    """The text of a file of /proc, empty where its process has ended meanwhile."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return ""
