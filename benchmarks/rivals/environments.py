@@ -31,6 +31,7 @@ class Rival:
 
 RIVALS = {
     "plain": Rival("plain.py"),  # needs nothing but what the library needs
+    "ttpfl": Rival("ours.py"),
     "pfl": Rival("pfl_rival.py", "pfl==0.6.0", "pfl.model.pytorch"),
     "flower": Rival("flower_rival.py", "flwr[simulation]==1.41.0", "flwr.simulation, ray"),
 }
