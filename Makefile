@@ -41,6 +41,7 @@ bench: $(READY) ## Speed and memory of the core, of the corruptions and of popul
 	$(BIN)/python benchmarks/core.py --soak 20000
 	$(TEST_ENV) $(BIN)/python benchmarks/corruptions.py
 	$(TEST_ENV) $(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/federation.py
 
 clean: ## Remove the environment and everything generated
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -60,9 +60,7 @@ def compare(model: str, rounds: int, only: set[str]) -> None:
 def agreement(model: str, only: set[str]) -> None:
     """In float64, where rounding errors cannot hide a different computation."""
     small = ("--model", model, "--double", "--clients", "12", "--rounds", "2")
-    print(
-        f"\nlargest difference of weights to the plain loop after 3 rounds over 12 clients, {model}, float64"
-    )
+    print(f"\nlargest difference of weights to the plain loop ({model}, 12 clients, 3 rounds, float64)")
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder, "plain")
         run("plain", *small, "--weights", str(plain))

@@ -56,22 +56,18 @@ def main() -> None:
     if len(sys.argv) == 3:
         one(sys.argv[1], int(sys.argv[2]))
         return
-    print(
-        f"\npeak memory, shallow CNN, 60,000 images, cohort {COHORT} (goal {GOAL_MIB} MiB, and within 10 %)"
-    )
+    print(f"\npeak memory, shallow CNN, 60,000 images, cohort {COHORT} (goal {GOAL_MIB} MiB, within 10 %)")
     for kind in ("train", "learn"):
-        found = {}
-        for clients in (240, 2400):
-            command = [sys.executable, __file__, kind, str(clients)]
-            found[clients] = [
-                float(value)
-                for value in subprocess.run(command, stdout=-1, text=True, check=True).stdout.split()
-            ]
-        (small, fast), (large, slow) = found.values()
+        (small, fast), (large, slow) = (in_own_process(kind, clients) for clients in (240, 2400))
         print(
             f"{kind}: 240 clients {small:.0f} MiB, 2,400 clients {large:.0f} MiB ({large / small:.3f}x); "
             f"{fast:.2f} and {slow:.2f} s per round"
         )
+
+
+def in_own_process(kind: str, clients: int) -> list[float]:
+    done = subprocess.run([sys.executable, __file__, kind, str(clients)], stdout=-1, text=True, check=True)
+    return [float(value) for value in done.stdout.split()]
 
 
 if __name__ == "__main__":
