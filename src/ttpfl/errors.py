@@ -31,3 +31,7 @@ class RatesFileError(RatesError):
 
 class FederationError(TtpflError):
     """A federated run cannot go on."""
+
+
+class MethodError(TtpflError):
+    """A test-time method is unknown, wrongly configured, or does not fit the model."""

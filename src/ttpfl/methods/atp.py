@@ -1,0 +1,66 @@
+"""ATP: one learned rate per module (Bao, Wei, Wang and He, NeurIPS 2023)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from ttpfl.errors import MethodError
+from ttpfl.methods.base import Knowledge, Method, Personal, method
+from ttpfl.personalizer import Personalizer
+from ttpfl.rates import Mode
+
+
+@dataclass(frozen=True)
+class _ATP(Method):
+    mode: ClassVar[Mode] = "batch"
+    which: ClassVar[str] = "all"
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        """A `Personalizer` with the rates that were learned for it."""
+        if self.which not in knowledge.rates:
+            there = ", ".join(knowledge.rates) or "none"
+            raise MethodError(f"{self.name} needs rates of the kind {self.which!r}; there are: {there}")
+        return _Personalized(Personalizer(model, knowledge.rates[self.which], mode=self.mode))
+
+
+@method("atp-batch")
+@dataclass(frozen=True)
+class ATPBatch(_ATP):
+    """Every module moves along its direction on this batch, as far as its learned rate says."""
+
+
+@method("atp-online")
+@dataclass(frozen=True)
+class ATPOnline(_ATP):
+    """The same along the mean of all directions that the client's batches gave so far."""
+
+    mode: ClassVar[Mode] = "online"
+
+
+@method("atp-params")
+@dataclass(frozen=True)
+class ATPParams(_ATP):
+    """ATP-batch for learnable tensors only; the ablation of the paper."""
+
+    which: ClassVar[str] = "params"
+
+
+@method("atp-stats")
+@dataclass(frozen=True)
+class ATPStats(_ATP):
+    """ATP-batch for BatchNorm's running statistics only; the ablation of the paper."""
+
+    which: ClassVar[str] = "stats"
+
+
+class _Personalized(Personal):
+    def __init__(self, personalizer: Personalizer) -> None:
+        self._personalizer = personalizer  # it has a copy of the model of its own
+
+    def adapt(self, batch: Any) -> Tensor:
+        logits: Tensor = self._personalizer(batch)
+        return logits
+
+    def reset(self) -> None:
+        self._personalizer.reset()

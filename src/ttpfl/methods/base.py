@@ -1,0 +1,187 @@
+"""One interface for every way to adapt at test time.
+
+A method is a frozen dataclass whose fields are its hyper-parameters. On the source side it may ask each
+client for a summary of its labelled validation data; summaries are added up over clients, so they can be
+federated as rates are. At a target client, `personal` makes an instance that sees the client's unlabelled
+batches, one after the other, and answers each with logits.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.data.lookup import find
+from ttpfl.errors import BatchError, MethodError
+from ttpfl.inputs import Inputs, all_finite, checked
+from ttpfl.rates import Rates
+from ttpfl.twin import isolated
+
+Summary = dict[str, Tensor]
+Labelled = Iterable[tuple[Any, Tensor]]
+ENTRY_POINTS = "ttpfl.methods"
+
+T = TypeVar("T")
+M = TypeVar("M", bound="type[Method]")
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a method knows from the source side."""
+
+    summary: Summary = field(default_factory=dict)
+    """The sum of the source clients' summaries."""
+    rates: Mapping[str, Rates] = field(default_factory=dict)
+    """Learned rates: "all", and for the ablation "params" and "stats"."""
+
+
+class Personal(ABC):
+    """A method at one client. It works on a copy of the model, which it may change as it likes."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = copy.deepcopy(model).eval()
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(False).grad = None
+
+    def __call__(self, batch: Any) -> Tensor:
+        """Logits of an unlabelled batch, after learning from it what the method learns.
+
+        A batch that cannot be used (empty, NaN) raises an error, and nothing is learned from it.
+        """
+        with isolated():
+            checked(Inputs((batch,), {}))
+            logits = self.adapt(batch).detach()
+        if not all_finite(logits):
+            raise BatchError("the adapted model gives logits that are not finite: try a smaller step size")
+        return logits
+
+    @abstractmethod
+    def adapt(self, batch: Any) -> Tensor:
+        """The method itself. Gradients are on; parameters require one only if the method says so."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything learned so far, as between two clients: exactly as if new."""
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A way to adapt; its fields are its hyper-parameters, made with `tunable`."""
+
+    name: ClassVar[str] = ""
+
+    @abstractmethod
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        """A fresh instance for one client; the model is not changed."""
+
+    def summary(self, model: nn.Module, batches: Labelled) -> Summary:
+        """What a source client tells about its labelled validation data; most methods need nothing.
+
+        Summaries of clients are added up.
+        """
+        return {}
+
+    @property
+    def needs_source(self) -> bool:
+        """Whether source clients have to be asked."""
+        return type(self).summary is not Method.summary
+
+    @classmethod
+    def grid(cls) -> dict[str, tuple[Any, ...]]:
+        """The values that each hyper-parameter is tuned over."""
+        return {
+            name: entry.metadata["grid"]
+            for name, entry in cls.__dataclass_fields__.items()
+            if entry.metadata.get("grid")
+        }
+
+
+def tunable(default: T, help: str, grid: tuple[T, ...] = ()) -> T:
+    """A hyper-parameter with its help, and the values to choose from on source clients."""
+    return field(default=default, metadata={"help": help, "grid": grid})
+
+
+_methods: dict[str, type[Method]] = {}
+
+
+def method(name: str) -> Callable[[M], M]:
+    """Register the decorated class under a name: with that it is in the command line, tables and tests.
+
+    Packages of their own register with an entry point in the group "ttpfl.methods" instead.
+
+    >>> @method("coin")
+    ... @dataclass(frozen=True)
+    ... class Coin(Method):
+    ...     def personal(self, model, knowledge): ...
+    >>> "coin" in names(), make("coin")
+    (True, Coin())
+    >>> del _methods["coin"]
+    """
+
+    def register(cls: M) -> M:
+        if _methods.get(name, cls).__qualname__ != cls.__qualname__:
+            raise MethodError(f"there is already a method {name!r}: choose another name")
+        cls.name = name
+        _methods[name] = cls
+        return cls
+
+    return register
+
+
+def names() -> tuple[str, ...]:
+    """All methods, by name; no adaptation, with which they are compared, comes first.
+
+    >>> names()[0]
+    'none'
+    """
+    return tuple(_known())
+
+
+def get(name: str) -> type[Method]:
+    """The class of a method, or an error that lists the known ones."""
+    try:
+        return find("method", name, _known())
+    except ValueError as error:
+        raise MethodError(str(error)) from None
+
+
+def make(name: str, **config: Any) -> Method:
+    """A method by its name, with hyper-parameters other than the defaults.
+
+    >>> make("nonne")
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.MethodError: there is no method 'nonne'; did you mean 'none'? Known: none, ...
+    """
+    cls = get(name)
+    known = cls.__dataclass_fields__
+    for key in config:
+        if key not in known:
+            there = f"it has: {', '.join(known)}" if known else "it has none"
+            raise MethodError(f"{name} has no hyper-parameter {key!r}; {there}")
+    return cls(**config)
+
+
+def _known() -> dict[str, type[Method]]:
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name not in _methods:
+            method(point.name)(point.load())
+    return {name: _methods[name] for name in sorted(_methods, key=lambda name: (name != "none", name))}
+
+
+def add(summaries: Iterable[Summary]) -> Summary:
+    """The sum of summaries, in double precision.
+
+    >>> add([{"n": torch.tensor(1.0)}, {"n": torch.tensor(2.0)}])
+    {'n': tensor(3., dtype=torch.float64)}
+    """
+    total: Summary = {}
+    for summary in summaries:
+        for key, value in summary.items():
+            total[key] = total.get(key, torch.zeros_like(value, dtype=torch.float64)) + value.double()
+    return total

@@ -1,0 +1,29 @@
+"""No adaptation: what everything is compared with."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.methods.base import Knowledge, Method, Personal, method
+
+
+@method("none")
+@dataclass(frozen=True)
+class NoAdaptation(Method):
+    """The global model as it is."""
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        """The model itself."""
+        return _Plain(model)
+
+
+class _Plain(Personal):
+    def adapt(self, batch: Any) -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = self.model(batch)
+        return logits
+
+    def reset(self) -> None:
+        pass
