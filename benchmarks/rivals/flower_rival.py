@@ -1,7 +1,7 @@
 """FedAvg with Flower's simulation on Ray: as many virtual clients at a time as `--threads`, one thread each.
 
 Each client's data lies in a file of its own, which is read (from the system's cache) for each turn; that
-takes about a hundredth of the turn.
+takes less than a hundredth of the turn.
 """
 
 import os
