@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
 
@@ -18,29 +18,30 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_parallel(
-    work: Callable[[int], Result], count: int, workers: int, progress: Progress | None = None
-) -> list[Result]:
-    """[work(0), ..., work(count - 1)], computed by `workers` processes where the system can fork them.
+def in_order(work: Callable[[int], Result], count: int, workers: int) -> Iterator[Result]:
+    """work(0), ..., work(count - 1), each as soon as it and those before are there.
 
-    `progress` is told how many are done, and how many there are.
+    They are computed by `workers` processes where the system can fork them.
 
-    >>> in_parallel(lambda number: number**2, 4, workers=2)
+    >>> list(in_order(lambda number: number**2, 4, workers=2))
     [0, 1, 4, 9]
     """
     if workers < 2 or count < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        return _collected(map(work, range(count)), count, progress)
+        yield from map(work, range(count))
+        return
     # Forked processes have `work`, and all it refers to, without any copying.
     with ProcessPoolExecutor(
         workers, multiprocessing.get_context("fork"), initializer=_take, initargs=(work,)
     ) as pool:
-        results = pool.map(_do, range(count), chunksize=max(1, count // (16 * workers)))
-        return _collected(results, count, progress)
+        yield from pool.map(_do, range(count), chunksize=max(1, count // (16 * workers)))
 
 
-def _collected(results: Iterable[Result], count: int, progress: Progress | None) -> list[Result]:
+def in_parallel(
+    work: Callable[[int], Result], count: int, workers: int, progress: Progress | None = None
+) -> list[Result]:
+    """[work(0), ..., work(count - 1)]; `progress` is told how many are done, and how many there are."""
     collected: list[Result] = []
-    for result in results:
+    for result in in_order(work, count, workers):
         collected.append(result)
         if progress is not None:
             progress(len(collected), count)

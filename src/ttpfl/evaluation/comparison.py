@@ -1,0 +1,174 @@
+"""All methods over all target clients: the same model, the same streams, the same seeds."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ttpfl._version import __version__
+from ttpfl.data.clients import SourceClient
+from ttpfl.data.parallel import cores, in_order
+from ttpfl.errors import DataError
+from ttpfl.evaluation.evaluator import Evaluator, plain
+from ttpfl.evaluation.memory import extra_bytes
+from ttpfl.federation.engine import single_thread
+from ttpfl.files import written_in_one_step
+from ttpfl.inputs import client_batches
+from ttpfl.methods.base import Knowledge, Method, Summary, add
+from ttpfl.network import weights_hash
+
+Row = dict[str, Any]
+"""One method at one client: figures, and under `cost` what differs from run to run."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of a comparison, row by row, and what it rests on."""
+
+    rows: list[Row]
+    setting: dict[str, Any]
+
+    def of(self, method: str, figure: str = "accuracy") -> list[float]:
+        """A figure of a method at each client, clients always in the same order."""
+        return [row[figure] for row in self.rows if row["method"] == method]
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods, in the order in which they were given."""
+        return list(dict.fromkeys(row["method"] for row in self.rows))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write `results.json` in one step."""
+        with written_in_one_step(Path(path)) as file:
+            content = {"format": 1, "library": __version__, "setting": self.setting, "rows": self.rows}
+            file.write(json.dumps(content, indent=1).encode())
+
+
+def gather(
+    method: Method,
+    model: nn.Module,
+    source: Sequence[SourceClient],
+    batch_size: int,
+    workers: int | None = None,
+) -> Summary:
+    """The sum of what source clients tell about their validation data; empty if the method needs nothing."""
+    if not method.needs_source:
+        return {}
+
+    def summary(number: int) -> Summary:
+        with single_thread():
+            return method.summary(model, client_batches(source[number].validation(), batch_size))
+
+    return add(in_order(summary, len(source), cores() if workers is None else workers))
+
+
+def compare(
+    model: nn.Module,
+    evaluator: Evaluator,
+    methods: Sequence[tuple[Method, Knowledge]],
+    *,
+    run_dir: str | PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Comparison:
+    """Run every method over every target client.
+
+    Args:
+        model: the global model; it is not changed.
+        evaluator: who holds the labels.
+        methods: each with what it knows from the source side.
+        run_dir: keeps each row as it comes (`rows.jsonl`), and goes on after an interruption.
+        workers: processes; one per core if None.
+        progress: told how many rows are there, and how many there will be.
+
+    >>> from ttpfl import data, methods, models
+    >>> population, answers, _ = data.federate("digits", shift="none", source_clients=8, target_clients=2)
+    >>> evaluator = Evaluator(population.target[:1], answers, batch_size=200)
+    >>> model = models.shallow_cnn(10, image_size=28).eval()
+    >>> found = compare(model, evaluator, [(methods.make("none"), Knowledge())], workers=0)
+    >>> [(row["method"], row["client"]) for row in found.rows]
+    [('none', 'target-0')]
+    """
+    workers = cores() if workers is None else workers
+    if model.training:
+        raise DataError(f"{type(model).__name__} is in training mode: call eval() before it is compared")
+    setting = _setting(model, evaluator, methods)
+    jobs = [(number, client) for number in range(len(methods)) for client in evaluator.clients()]
+    keys = [_key(methods[number][0], evaluator.target[client].id) for number, client in jobs]
+    known = _read(run_dir, setting)
+    missing = [index for index, key in enumerate(keys) if key not in known]
+
+    def work(position: int) -> Row:
+        number, client = jobs[missing[position]]
+        with single_thread():
+            return _row(model, evaluator, client, *methods[number])
+
+    for position, row in enumerate(in_order(work, len(missing), workers)):
+        key = keys[missing[position]]
+        known[key] = row
+        _append(run_dir, key, row)
+        if progress is not None:
+            progress(len(known), len(jobs))
+    return Comparison([known[key] for key in keys], setting)
+
+
+def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, knowledge: Knowledge) -> Row:
+    personal = method.personal(model, knowledge)
+    figures, seconds = evaluator.judge(client, personal)
+    _, plainly = evaluator.judge(client, plain(model))
+    return {
+        "method": method.name,
+        "config": asdict(method),
+        "client": evaluator.target[client].id,
+        **asdict(figures),
+        "cost": {"time": seconds / plainly, "extra_bytes": extra_bytes(personal, model)},
+    }
+
+
+def _setting(
+    model: nn.Module, evaluator: Evaluator, methods: Sequence[tuple[Method, Knowledge]]
+) -> dict[str, Any]:
+    knowledge = hashlib.sha256()
+    for _, known in methods:
+        knowledge.update(repr([(k, v.values.tolist()) for k, v in known.rates.items()]).encode())
+        knowledge.update(repr([(k, v.tolist()) for k, v in known.summary.items()]).encode())
+    return {
+        "model": weights_hash(model),
+        "knowledge": knowledge.hexdigest(),
+        "clients": [evaluator.target[client].id for client in evaluator.clients()],
+        "batch_size": evaluator.batch_size,
+        "order": evaluator.order,
+        "seed": evaluator.seed,
+    }
+
+
+def _key(method: Method, client: str) -> str:
+    return json.dumps([method.name, asdict(method), client], sort_keys=True)
+
+
+def _read(run_dir: str | PathLike[str] | None, setting: dict[str, Any]) -> dict[str, Row]:
+    """The rows that an earlier run left; a half-written last line is not one."""
+    if run_dir is None:
+        return {}
+    path = Path(run_dir) / "rows.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_text(json.dumps(setting) + "\n")
+        return {}
+    head, *lines = path.read_text().splitlines(keepends=True)
+    if json.loads(head) != setting:
+        raise DataError(f"{path} is of another comparison: choose another directory, or delete it")
+    rows = dict(json.loads(line) for line in lines if line.endswith("\n"))
+    path.write_text(head + "".join(json.dumps(item) + "\n" for item in rows.items()))
+    return rows
+
+
+def _append(run_dir: str | PathLike[str] | None, key: str, row: Row) -> None:
+    if run_dir is not None:
+        with open(Path(run_dir) / "rows.jsonl", "a") as file:
+            file.write(json.dumps([key, row]) + "\n")

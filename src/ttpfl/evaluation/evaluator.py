@@ -1,0 +1,100 @@
+"""The evaluator: the one who holds the labels of target clients."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ttpfl.data.clients import Answers, TargetClient
+from ttpfl.errors import DataError
+from ttpfl.evaluation.metrics import Figures, figures
+from ttpfl.evaluation.streams import order_of
+from ttpfl.personalizer import Personalizer
+from ttpfl.rates import Mode, Rates
+
+Predictor = Callable[[Tensor], Tensor]
+"""From a batch of images to logits; it may learn from the batch, but gets nothing else."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """Runs predictors over target clients' streams and compares with labels that only it knows.
+
+    Args:
+        target: the target clients.
+        answers: their labels.
+        batch_size: images that come at a time; 1 is one at a time.
+        order: "iid", "label-sorted" or "mixed" (classes come and go).
+        seed: of the order.
+
+    >>> from ttpfl.data import federate
+    >>> population, answers, _ = federate("digits", shift="none")
+    >>> evaluator = Evaluator(population.target, answers, batch_size=50)
+    >>> always_zero = lambda batch: torch.eye(10)[torch.zeros(len(batch), dtype=torch.long)]
+    >>> round(evaluator.mean_accuracy(lambda: always_zero), 2)
+    0.1
+    """
+
+    target: Sequence[TargetClient]
+    answers: Answers
+    batch_size: int = 20
+    order: str = "iid"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise DataError(f"batch_size is {self.batch_size}: it must be at least 1")
+        order_of(self.order, np.zeros(1, np.int64), (0,))  # its own check
+
+    def clients(self) -> list[int]:
+        """Numbers of the clients whose labels are known."""
+        return [number for number, client in enumerate(self.target) if self.answers.of(client) is not None]
+
+    def judge(self, client: int, predictor: Predictor) -> tuple[Figures, float]:
+        """A predictor's figures over one client's stream, and the seconds that it took."""
+        batches, labels = self._stream(self.target[client])
+        begin = time.perf_counter()
+        logits = [predictor(batch) for batch in batches]
+        seconds = time.perf_counter() - begin
+        return figures(torch.cat(logits), torch.from_numpy(labels)), seconds
+
+    def _stream(self, client: TargetClient) -> tuple[list[Tensor], NDArray[np.int64]]:
+        labels = self.answers.of(client)
+        if labels is None:
+            raise DataError(f"nobody knows the labels of client {client.id!r}")
+        order = order_of(self.order, labels, (self.seed, *client.id.encode()))
+        x = client.tensor(client.ids[order])
+        # Copies: what is handed out does not know of the other batches.
+        return [batch.clone() for batch in x.split(self.batch_size)], labels[order]
+
+    def mean_accuracy(self, fresh: Callable[[], Predictor]) -> float:
+        """Over all clients; every one gets a fresh predictor."""
+        return float(np.mean([self.judge(client, fresh())[0].accuracy for client in self.clients()]))
+
+    def of_model(self, model: nn.Module) -> dict[str, float]:
+        """A model that does not adapt; for `train(evaluate=...)`."""
+        return {"accuracy": self.mean_accuracy(lambda: plain(model))}
+
+    def of_rates(self, model: nn.Module, rates: Rates) -> dict[str, float]:
+        """A model that adapts with these rates; for `learn(evaluate=...)`."""
+
+        def fresh(mode: Mode) -> Callable[[], Predictor]:
+            return lambda: Personalizer(model, rates, mode=mode)
+
+        return {mode: self.mean_accuracy(fresh(mode)) for mode in ("batch", "online")}
+
+
+def plain(model: nn.Module) -> Predictor:
+    """A model as a predictor; it should be in evaluation mode."""
+
+    def predict(batch: Any) -> Tensor:
+        with torch.inference_mode():
+            logits: Tensor = model(batch)
+        return logits
+
+    return predict

@@ -1,0 +1,50 @@
+"""How good a client's answers are."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+BINS = 15  # of confidence, as usual for the calibration error
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one client's answers to its whole stream."""
+
+    accuracy: float
+    loss: float
+    """Mean cross-entropy."""
+    ece: float
+    """Expected calibration error: how far confidence and accuracy are apart, on average."""
+    entropy: float
+    """Of the predictions, on average: how sure the model is."""
+
+
+def figures(logits: Tensor, labels: Tensor) -> Figures:
+    """Compare answers with labels.
+
+    >>> figures(torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1])).accuracy
+    0.5
+    """
+    logits = logits.double()
+    probabilities = logits.softmax(1)
+    right = (logits.argmax(1) == labels).double()
+    return Figures(
+        accuracy=float(right.mean()),
+        loss=float(F.cross_entropy(logits, labels)),
+        ece=calibration_error(probabilities.max(1).values, right),
+        entropy=float(torch.special.entr(probabilities).sum(1).mean()),
+    )
+
+
+def calibration_error(confidence: Tensor, right: Tensor) -> float:
+    """The mean distance of confidence and accuracy over bins of equal width, weighted by their samples.
+
+    >>> calibration_error(torch.tensor([0.9, 0.9]), torch.tensor([1.0, 0.0]))
+    0.4
+    """
+    places = (confidence * BINS).long().clamp(max=BINS - 1)
+    gaps = torch.zeros(BINS, dtype=torch.float64).index_add_(0, places, (confidence - right).double())
+    return round(float(gaps.abs().sum() / len(right)), 12)

@@ -1,0 +1,42 @@
+"""In which order a target client's images come. Only the evaluator can sort by label."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttpfl.data.lookup import find
+
+Order = Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]
+
+
+def _iid(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+    """As the client has them: in random order."""
+    return np.arange(len(labels))
+
+
+def _sorted(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+    """One class after the other, the classes in random order."""
+    rank = random.permutation(int(labels.max()) + 1)
+    return np.argsort(rank[labels], kind="stable")
+
+
+def _mixed(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+    """Classes come and go: sorted, but for noise of the size of a class."""
+    rank = random.permutation(int(labels.max()) + 1)
+    place = np.empty(len(labels))
+    place[np.argsort(rank[labels], kind="stable")] = np.arange(len(labels))
+    spread = len(labels) / max(1, len(np.unique(labels)))
+    return np.argsort(place + random.normal(0, spread, len(labels)), kind="stable")
+
+
+ORDERS: dict[str, Order] = {"iid": _iid, "label-sorted": _sorted, "mixed": _mixed}
+
+
+def order_of(name: str, labels: NDArray[np.int64], seed: tuple[int, ...]) -> NDArray[np.int64]:
+    """Positions in the order that `name` says.
+
+    >>> order_of("label-sorted", np.array([0, 1, 0, 1]), seed=(0,)).tolist()
+    [1, 3, 0, 2]
+    """
+    return find("order", name, ORDERS)(labels, np.random.default_rng(seed))
