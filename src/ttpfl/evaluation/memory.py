@@ -1,6 +1,6 @@
 """How much a method keeps beside the model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,11 +14,13 @@ def extra_bytes(personal: object, model: nn.Module) -> int:
     >>> extra_bytes(make("none").personal(model, Knowledge()), model)
     0
     """
-    held = {
-        storage.data_ptr(): storage.nbytes() for storage in map(Tensor.untyped_storage, _tensors(personal))
-    }
-    own = sum(t.untyped_storage().nbytes() for t in (*model.parameters(), *model.buffers()))
-    return max(0, sum(held.values()) - own)
+    return max(0, _bytes(_tensors(personal)) - _bytes([*model.parameters(), *model.buffers()]))
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    """Memory that several tensors share counts once."""
+    storages = map(Tensor.untyped_storage, tensors)
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def _tensors(root: object) -> Iterator[Tensor]:

@@ -37,6 +37,6 @@ def order_of(name: str, labels: NDArray[np.int64], seed: tuple[int, ...]) -> NDA
     """Positions in the order that `name` says.
 
     >>> order_of("label-sorted", np.array([0, 1, 0, 1]), seed=(0,)).tolist()
-    [1, 3, 0, 2]
+    [0, 2, 1, 3]
     """
     return find("order", name, ORDERS)(labels, np.random.default_rng(seed))

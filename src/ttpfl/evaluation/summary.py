@@ -45,16 +45,17 @@ def _line(comparison: Comparison, method: str, base: NDArray[np.float64] | None)
     difference = accuracy - base if base is not None else np.full(len(accuracy), np.nan)
     worst = np.sort(accuracy)[: max(1, round(len(accuracy) / 10))]
     costs = [row["cost"] for row in comparison.rows if row["method"] == method]
+    means = {name: float(np.mean(comparison.of(method, name))) for name in ("loss", "ece", "entropy")}
     return Line(
         method,
-        100 * float(accuracy.mean()),
-        100 * float(worst.mean()),
-        100 * float(difference.mean()),
-        interval(100 * difference),
-        int((difference < 0).sum()),
-        *(float(np.mean(comparison.of(method, figure))) for figure in ("loss", "ece", "entropy")),
-        float(np.median([cost["time"] for cost in costs])),
-        float(np.median([cost["extra_bytes"] for cost in costs])),
+        accuracy=100 * float(accuracy.mean()),
+        worst_decile=100 * float(worst.mean()),
+        difference=100 * float(difference.mean()),
+        interval=interval(100 * difference),
+        harmed=int((difference < 0).sum()),
+        **means,
+        time=float(np.median([cost["time"] for cost in costs])),
+        extra_bytes=float(np.median([cost["extra_bytes"] for cost in costs])),
     )
 
 
