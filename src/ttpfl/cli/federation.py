@@ -93,7 +93,7 @@ def learn(
     from ttpfl.rates import Rates
 
     model, card = load_model(model_file)
-    clients = _clients(_said(card, model_file), data_dir, out)
+    clients = clients_of(card, model_file, data_dir, out)
     evaluator = Evaluator(clients.population.target, clients.answers, settings.batch_size)
     with _interruption():
         learned = run(
@@ -125,13 +125,16 @@ def _clients(said: dict[str, Any], data_dir: Path | None, out: Path) -> "Federat
         )
 
 
-def _said(card: dict[str, Any], path: Path) -> dict[str, Any]:
-    from ttpfl.errors import ModelError
+def clients_of(card: dict[str, Any], path: Path, data_dir: Path | None, out: Path) -> "Federated":
+    """The population that a model was trained on, built again and compared."""
+    from ttpfl.errors import DataError, ModelError
 
     if "data" not in card:
-        raise ModelError(f"{path} does not say which data it was trained on: use ttpfl.federation.learn")
-    said: dict[str, Any] = card["data"]
-    return said
+        raise ModelError(f"{path} does not say which data it was trained on: use ttpfl from Python")
+    clients = _clients(card["data"], data_dir, out)
+    if clients.manifest.digest != card["population"]:
+        raise DataError(f"the data is not that which {path} was trained on: see the manifest beside it")
+    return clients
 
 
 def _begin(build: dict[str, Any], weights: Path | None, seed: int) -> Any:

@@ -14,14 +14,14 @@ from ttpfl.rates import Mode
 @dataclass(frozen=True)
 class _ATP(Method):
     mode: ClassVar[Mode] = "batch"
-    which: ClassVar[str] = "all"
+    needs_rates: ClassVar[str] = "all"
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """A `Personalizer` with the rates that were learned for it."""
-        if self.which not in knowledge.rates:
+        if self.needs_rates not in knowledge.rates:
             there = ", ".join(knowledge.rates) or "none"
-            raise MethodError(f"{self.name} needs rates of the kind {self.which!r}; there are: {there}")
-        return _Personalized(Personalizer(model, knowledge.rates[self.which], mode=self.mode))
+            raise MethodError(f"{self.name} needs rates of the kind {self.needs_rates!r}; there are: {there}")
+        return _Personalized(Personalizer(model, knowledge.rates[self.needs_rates], mode=self.mode))
 
 
 @method("atp-batch")
@@ -43,7 +43,7 @@ class ATPOnline(_ATP):
 class ATPParams(_ATP):
     """ATP-batch for learnable tensors only; the ablation of the paper."""
 
-    which: ClassVar[str] = "params"
+    needs_rates: ClassVar[str] = "params"
 
 
 @method("atp-stats")
@@ -51,7 +51,7 @@ class ATPParams(_ATP):
 class ATPStats(_ATP):
     """ATP-batch for BatchNorm's running statistics only; the ablation of the paper."""
 
-    which: ClassVar[str] = "stats"
+    needs_rates: ClassVar[str] = "stats"
 
 
 class _Personalized(Personal):

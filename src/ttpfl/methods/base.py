@@ -74,6 +74,8 @@ class Method(ABC):
     """A way to adapt; its fields are its hyper-parameters, made with `tunable`."""
 
     name: ClassVar[str] = ""
+    needs_rates: ClassVar[str | None] = None
+    """Which of the learned rates it cannot do without."""
 
     @abstractmethod
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:

@@ -1,0 +1,86 @@
+"""`ttpfl compare`: all methods at all target clients of a trained model's population."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ttpfl.cli.options import DataDir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import nn
+
+    from ttpfl.data.clients import SourceClient
+    from ttpfl.methods.base import Knowledge, Method
+    from ttpfl.rates import Rates
+
+
+def compare(
+    model_file: Annotated[
+        Path, typer.Argument(help="The result of `ttpfl train`.", dir_okay=False, show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="A folder for results.json.", file_okay=False)],
+    rates: Annotated[
+        Path | None,
+        typer.Option(help="The result of `ttpfl learn`, for ATP.", dir_okay=False, show_default=False),
+    ] = None,
+    params_rates: Annotated[
+        Path | None, typer.Option(help="Rates for ATP-params.", dir_okay=False, show_default=False)
+    ] = None,
+    stats_rates: Annotated[
+        Path | None, typer.Option(help="Rates for ATP-stats.", dir_okay=False, show_default=False)
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Names with commas between them.", show_default="all that can be run")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that come at a time.")] = 20,
+    order: Annotated[str, typer.Option(help="Of a client's images: iid, label-sorted or mixed.")] = "iid",
+    seed: Annotated[int, typer.Option(min=0, help="Of the order.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes.", show_default="one per core")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Compare test-time methods at the target clients; interrupted, it goes on where it was."""
+    from ttpfl.cli.comparison_table import comparison_table
+    from ttpfl.cli.federation import clients_of
+    from ttpfl.cli.progress import progress
+    from ttpfl.cli.tables import print_table
+    from ttpfl.evaluation import Evaluator
+    from ttpfl.evaluation import compare as run
+    from ttpfl.models import load_model
+    from ttpfl.rates import Rates
+
+    model, card = load_model(model_file)
+    population, answers, _ = clients_of(card, model_file, data_dir, out)
+    files = {"all": rates, "params": params_rates, "stats": stats_rates}
+    known = {kind: Rates.load(path, model=model) for kind, path in files.items() if path is not None}
+    chosen = _prepared(methods, model, known, population.source, batch_size, workers)
+    evaluator = Evaluator(population.target, answers, batch_size, order, seed)
+    with progress("comparing") as advance:
+        found = run(model, evaluator, chosen, run_dir=out, workers=workers, progress=advance)
+    found.save(out / "results.json")
+    print_table(comparison_table(found))
+    typer.echo(f"{out / 'results.json'} written")
+
+
+def _prepared(
+    wanted: str | None,
+    model: "nn.Module",
+    rates: "Mapping[str, Rates]",
+    source: "Sequence[SourceClient]",
+    batch_size: int,
+    workers: int | None,
+) -> "list[tuple[Method, Knowledge]]":
+    """The methods with what they know; of all of them, those whose rates were not given are left out."""
+    from ttpfl.evaluation import gather
+    from ttpfl.methods import Knowledge, make, names
+
+    chosen = [make(name.strip()) for name in wanted.split(",")] if wanted else map(make, names())
+    return [
+        (one, Knowledge(gather(one, model, source, batch_size, workers), rates))
+        for one in chosen
+        if wanted or one.needs_rates is None or one.needs_rates in rates
+    ]
