@@ -12,12 +12,12 @@ from ttpfl._version import __version__
 from ttpfl.data.parallel import cores
 from ttpfl.direction import DirectionCache, Objective, entropy
 from ttpfl.federation.callbacks import Callback, RunInfo
-from ttpfl.federation.engine import Answer, Job, Report
+from ttpfl.federation.engine import Answer, Job
 from ttpfl.federation.rate_average import combined
 from ttpfl.federation.roster import Clients, Part, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import LearnSettings
-from ttpfl.federation.state import Record, RunState
+from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import layout_of
 from ttpfl.federation.tally import Tallies, Tally
 from ttpfl.inputs import client_batches

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from ttpfl.errors import FederationError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
 from ttpfl.federation.callbacks import Callback, RunInfo
-from ttpfl.federation.engine import Answer, Job, Report
+from ttpfl.federation.engine import Answer, Job
 from ttpfl.federation.local_training import LocalTrainer, LocalTraining
 from ttpfl.federation.roster import Clients, Part, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.state import Record, RunState
+from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import Layout, layout_of, pack, unpack
 from ttpfl.federation.tally import Tallies, Tally
 from ttpfl.learning import Loss, cross_entropy
