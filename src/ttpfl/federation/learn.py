@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ttpfl._version import __version__
 from ttpfl.data.parallel import cores
 from ttpfl.direction import DirectionCache, Objective, entropy
+from ttpfl.errors import BatchError
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.engine import Answer, Job
 from ttpfl.federation.rate_average import combined
@@ -21,8 +22,9 @@ from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import layout_of
 from ttpfl.federation.tally import Tallies, Tally
 from ttpfl.inputs import client_batches
-from ttpfl.learning import Loss, cross_entropy, refine
+from ttpfl.learning import Loss, cross_entropy, refine, same_order
 from ttpfl.network import weights_hash
+from ttpfl.randomness import seeded
 from ttpfl.rates import Mode, Rates
 from ttpfl.twin import Readout, Twin
 
@@ -130,20 +132,24 @@ class RatesWork:
     def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
         """Epochs over the client's batches, always in the same order."""
         settings, tally = self.settings, Tally()
+        seed = (settings.seed, job.client)  # the same in every round: batches stay what they are
         rates = self.begin.with_values(message.clone(), mode=cast(Mode, settings.mode))
-        data = self.roster.data(job.client, "validation")
+        data = self.roster.data(job.client, "validation", seed)
         for _ in range(settings.epochs):
-            rates = refine(
-                self.twin,
-                rates,
-                client_batches(data, settings.batch_size),
-                settings.lr,
-                cast(Mode, settings.mode),
-                self.cache,
-                self.objective,
-                self.loss,
-                observe=tally.add,
-            )
+            with seeded(*seed, client=data), same_order(data, settings.seed):
+                rates = refine(
+                    self.twin,
+                    rates,
+                    client_batches(data, settings.batch_size),
+                    settings.lr,
+                    cast(Mode, settings.mode),
+                    self.cache,
+                    self.objective,
+                    self.loss,
+                    observe=tally.add,
+                )
+        if not tally.samples:
+            raise BatchError("the client has no data: leave it out")
         answer.copy_(rates.values)
         return {"validation": asdict(tally)}
 

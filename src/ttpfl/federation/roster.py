@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from ttpfl.errors import FederationError
 from ttpfl.inputs import Client
+from ttpfl.randomness import seeded
 
 Part = Literal["train", "validation"]
 
@@ -76,10 +77,11 @@ class Roster:
         pair = isinstance(found, (tuple, list)) and len(found) == 2
         return len(found[1]) if pair else len(found)
 
-    def data(self, client: int, part: Part) -> Client:
-        """The client's data."""
-        found = self._get(client)
-        if not isinstance(found, Site):
-            data: Client = found
-            return data
-        return found.train() if part == "train" else found.validation()
+    def data(self, client: int, part: Part, seed: tuple[int, ...]) -> Client:
+        """The client's data; if it is made with random numbers, they follow from `seed`."""
+        with seeded(*seed):
+            found = self._get(client)
+            if not isinstance(found, Site):
+                data: Client = found
+                return data
+            return found.train() if part == "train" else found.validation()

@@ -143,7 +143,7 @@ class ModelWork:
 
     def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
         """Begin with the global model (and, where they are local, with the client's own buffers)."""
-        trainer, settings = self.trainer, self.settings
+        trainer, settings, seed = self.trainer, self.settings, (self.settings.seed, job.round, job.client)
         begin = message
         if settings.buffers == "local":
             split = self.layout.buffers_from
@@ -151,11 +151,12 @@ class ModelWork:
         unpack(begin, trainer.model)
         report: Report = {}
         if settings.validate_every and job.round % settings.validate_every == 0:
-            report["validation"] = asdict(trainer.evaluate(self.roster.data(job.client, "validation")))
-        data = self.roster.data(job.client, "train")
+            held_back = self.roster.data(job.client, "validation", seed)
+            report["validation"] = asdict(trainer.evaluate(held_back, seed))
+        data = self.roster.data(job.client, "train", seed)
         if self.needs_loss_before:
-            report["before"] = asdict(trainer.evaluate(data))
-        report["train"] = asdict(trainer.train(data, (settings.seed, job.round, job.client)))
+            report["before"] = asdict(trainer.evaluate(data, seed))
+        report["train"] = asdict(trainer.train(data, seed))
         pack(trainer.model, answer)
         return report
 
