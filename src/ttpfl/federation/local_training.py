@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Subset
 from ttpfl.arithmetic import FastLayout, channels_last
 from ttpfl.convolution import Taps
 from ttpfl.errors import BatchError, FederationError
+from ttpfl.federation.state_vector import unpack
 from ttpfl.federation.tally import Tally
 from ttpfl.inputs import (
     Client,
@@ -74,6 +75,16 @@ class LocalTrainer:
         self._has_batchnorm = any(
             isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()
         )
+        self._counts = {
+            name: buffer.clone() for name, buffer in model.named_buffers() if not buffer.is_floating_point()
+        }
+
+    def load(self, vector: Tensor) -> None:
+        """Begin with this state. What is not in the vector, such as counts of batches, is as at first."""
+        unpack(vector, self.model)
+        buffers = dict(self.model.named_buffers())
+        for name, count in self._counts.items():
+            buffers[name].copy_(count)
 
     def train(self, client: Client, seed: tuple[int, ...]) -> Tally:
         """Train on the client's data; all that is random follows from `seed`."""

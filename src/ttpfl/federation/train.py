@@ -2,6 +2,8 @@
 
 import copy
 import hashlib
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ttpfl.errors import FederationError
+from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.engine import Answer, Job
@@ -128,7 +130,9 @@ def _local(settings: TrainSettings, algorithm: Algorithm) -> LocalTraining:
 
 
 def _begin_hash(model: nn.Module) -> str:
-    return hashlib.sha256((weights_hash(model) + configuration(model)).encode()).hexdigest()
+    # Functions among a layer's attributes are shown with an address, which is another one in every process.
+    settings = re.sub(r" at 0x[0-9a-f]+", "", configuration(model))
+    return hashlib.sha256((weights_hash(model) + settings).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -148,14 +152,17 @@ class ModelWork:
         if settings.buffers == "local":
             split = self.layout.buffers_from
             begin = torch.cat([message[:split], answer[: self.layout.length - split]])
-        unpack(begin, trainer.model)
+        trainer.load(begin)
         report: Report = {}
         if settings.validate_every and job.round % settings.validate_every == 0:
             held_back = self.roster.data(job.client, "validation", seed)
             report["validation"] = asdict(trainer.evaluate(held_back, seed))
         data = self.roster.data(job.client, "train", seed)
         if self.needs_loss_before:
-            report["before"] = asdict(trainer.evaluate(data, seed))
+            before = trainer.evaluate(data, seed)
+            if not math.isfinite(before.loss):
+                raise BatchError("the global model's loss on its data is not finite")
+            report["before"] = asdict(before)
         report["train"] = asdict(trainer.train(data, seed))
         pack(trainer.model, answer)
         return report
