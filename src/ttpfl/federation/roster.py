@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ttpfl.errors import FederationError
-from ttpfl.inputs import Client
+from ttpfl.inputs import Client, client_tensors, common_length
 from ttpfl.randomness import seeded
 
 Part = Literal["train", "validation"]
@@ -65,17 +65,21 @@ class Roster:
         if self._names is not None:
             return str(self._names[client])
         found = self._get(client)
-        return found.id if isinstance(found, Site) else str(client)
+        return str(found.id) if isinstance(found, Site) else str(client)
 
     def size(self, client: int, part: Part) -> int:
-        """Samples of the client (batches, if it is a DataLoader)."""
+        """Samples of the client (batches, if it is a DataLoader); 0 if it cannot tell.
+
+        Whatever is wrong with its data is found, and said with its name, when it works.
+        """
         found = self._get(client)
-        if isinstance(found, Site):
-            return found.size(part)
-        if isinstance(found, Mapping):
-            return len(next(iter(found.values())))
-        pair = isinstance(found, (tuple, list)) and len(found) == 2
-        return len(found[1]) if pair else len(found)
+        try:
+            if isinstance(found, Site):
+                return int(found.size(part))
+            tensors = client_tensors(found)
+            return len(found) if tensors is None else common_length(tensors)
+        except Exception:
+            return 0
 
     def data(self, client: int, part: Part, seed: tuple[int, ...]) -> Client:
         """The client's data; if it is made with random numbers, they follow from `seed`."""
