@@ -77,7 +77,10 @@ def learn(
     begin.check_fits(model)
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
-    size, processes = len(begin.values), settings.workers if settings.workers is not None else cores()
+    size, processes = (
+        len(begin.values),
+        min(cohort, cores() if settings.workers is None else settings.workers),
+    )
     session = Session(
         RunInfo("learn", settings.rounds, len(roster), cohort, layout_of(model).length, size),
         settings,
@@ -98,6 +101,8 @@ def learn(
             "clients": len(roster),
             "model": weights_hash(model),
             "begin": begin.values.tolist(),
+            "granularity": begin.granularity,
+            "only": begin.only,
         },
     )
 
