@@ -28,8 +28,8 @@ def seeded(*seed: int, client: Any = None) -> Iterator[None]:
     number = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
     random.seed(number)
     np.random.seed(number % 2**32)  # noqa: NPY002
-    torch.manual_seed(number)
-    for generator, _ in own:
+    # `torch.manual_seed` would seed other devices for good, and takes a picture of the stack for them.
+    for generator in (torch.default_generator, *(generator for generator, _ in own)):
         generator.manual_seed(number)
     try:
         yield

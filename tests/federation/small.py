@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -122,3 +123,8 @@ def wait_until_gone(pids: Iterable[int], seconds: float = 60) -> list[int]:
     while (left := [pid for pid in left if alive(pid)]) and time.monotonic() < end:
         time.sleep(0.02)
     return left
+
+
+def environment() -> dict[str, str]:
+    """For a new process of Python that finds the same packages."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 import victim
-from small import Bad, Site, clients, linear, mlp, pair, same_state, wait_until_gone
+from small import Bad, Site, clients, environment, linear, mlp, pair, same_state, wait_until_gone
 
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
@@ -106,10 +106,9 @@ def test_kill_inside_checkpoint_writing(
 
 
 def script(directory: Path, *more: str, rounds: int = victim.ROUNDS) -> "subprocess.Popen[str]":
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(
         [sys.executable, HERE / "victim.py", directory, str(rounds), *more],
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

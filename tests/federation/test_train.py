@@ -3,6 +3,8 @@
 import copy
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from small import CLASSES, Noisy, clients, cnn, largest_difference, linear, mlp, pair, same_state
+from small import CLASSES, Noisy, clients, cnn, environment, largest_difference, linear, mlp, pair, same_state
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -272,6 +274,26 @@ def test_after_gradients_in_the_main_process() -> None:
         run(cnn(), clients(shape=IMAGE), workers=2), run(cnn(), clients(shape=IMAGE), workers=0)
     )
     assert torch.get_num_threads() == 2
+
+
+def test_workers_import_nothing_more() -> None:
+    """What they would load each for themselves costs time and memory, times the number of workers."""
+    code = (
+        "import sys, os, torch; from torch import nn; from ttpfl.federation import train, TrainSettings\n"
+        "class Site:\n"
+        "    id, before = 'a', None\n"
+        "    def size(self, part): return 4\n"
+        "    def validation(self): return torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)\n"
+        "    def train(self):\n"
+        "        now = set(sys.modules)\n"
+        "        if self.before is not None: print(*sorted(now - self.before), flush=True)\n"
+        "        self.before = now\n"
+        "        return self.validation()\n"
+        "train(nn.Linear(2, 2), [Site()], TrainSettings(rounds=2, workers=1))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
 
 
 def test_only_the_cohort_is_touched() -> None:
