@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -28,10 +29,21 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trained, float]:
-    begin = time.monotonic()
-    result = victim.go(tmp_path_factory.mktemp("undisturbed"))
-    return result, time.monotonic() - begin
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return victim.go(tmp_path_factory.mktemp("undisturbed"))
+
+
+def noted(directory: Path) -> int:
+    """Rounds that were computed so far."""
+    diary = directory / "diary"
+    return len(diary.read_text().split()) if diary.exists() else 0
+
+
+def wait_for(directory: Path, rounds: int, ended: Callable[[], bool], seconds: float = 120) -> None:
+    """Until so many rounds were computed."""
+    end = time.monotonic() + seconds
+    while noted(directory) < rounds and not ended() and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 def check_resumed(directory: Path, expected: Trained, kills: int = 1) -> None:
@@ -57,21 +69,22 @@ def killed(directory: Path, do: Callable[[], None]) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("moment", [0.1, 0.6])
-def test_kill_at_some_moment(tmp_path: Path, undisturbed: tuple[Trained, float], moment: float) -> None:
-    expected, seconds = undisturbed
+@pytest.mark.parametrize("after", [0, 4])
+def test_kill_at_some_moment(tmp_path: Path, undisturbed: Trained, after: int) -> None:
     process = multiprocessing.get_context("fork").Process(target=victim.go, args=(tmp_path,))
     process.start()
-    time.sleep(moment * seconds)
+    wait_for(tmp_path, after, lambda: not process.is_alive())
+    time.sleep(random.Random(after).uniform(0, 0.03))
     process.kill()
     process.join()
+    assert process.exitcode == -signal.SIGKILL
     (tmp_path / "pids").mkdir(exist_ok=True)
-    check_resumed(tmp_path, expected)
+    check_resumed(tmp_path, undisturbed)
 
 
 @pytest.mark.parametrize("moment", ["half written", "before the rename", "before the cleaning"])
 def test_kill_inside_checkpoint_writing(
-    tmp_path: Path, undisturbed: tuple[Trained, float], moment: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, undisturbed: Trained, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = Counter[str]()
     real_sync, real_replace, real_unlink = os.fsync, os.replace, Path.unlink
@@ -102,7 +115,7 @@ def test_kill_inside_checkpoint_writing(
         patch.setattr(os, "replace", replace)
         patch.setattr(Path, "unlink", unlink)
         killed(tmp_path, lambda: victim.go(tmp_path) and None)
-    check_resumed(tmp_path, undisturbed[0])
+    check_resumed(tmp_path, undisturbed)
 
 
 def script(directory: Path, *more: str, rounds: int = victim.ROUNDS) -> "subprocess.Popen[str]":
@@ -116,33 +129,31 @@ def script(directory: Path, *more: str, rounds: int = victim.ROUNDS) -> "subproc
 
 
 @pytest.mark.slow
-def test_kill_at_twenty_random_moments(tmp_path: Path, undisturbed: tuple[Trained, float]) -> None:
-    """Again and again in the same run, as somebody with bad luck: a fresh process each time."""
-    expected, _ = undisturbed
-    lucky, restarts = random.Random(0), []
-    for number in range(20):
+def test_kill_at_twenty_random_moments(tmp_path: Path, undisturbed: Trained) -> None:
+    """Ten runs that have bad luck twice; a fresh process each time."""
+    luck, restarts, hits = random.Random(0), list[float](), 0
+    for number in range(10):
         directory = tmp_path / f"{number}"
-        kills = 1 + number % 3
-        for attempt in range(kills):
-            process = script(directory, *(["--resume"] if attempt else []))
-            assert process.stdout is not None
-            process.stdout.readline()  # all is imported
-            begin = time.monotonic()
-            diary = directory / "diary"
-            done = len(diary.read_text().split()) if diary.exists() else 0
-            if attempt:  # how long until it goes on where it was
-                while process.poll() is None and len(diary.read_text().split()) == done < victim.ROUNDS:
-                    time.sleep(0.001)
-                restarts.append(time.monotonic() - begin)
-            time.sleep(lucky.uniform(0, 0.3))
-            process.kill()
-            process.communicate()
+        for attempt in range(2):
+            done = noted(directory)
+            with script(directory, *(["--resume"] if attempt else [])) as process:
+                assert process.stdout is not None
+                process.stdout.readline()  # all is imported
+                begin = time.monotonic()
+                rounds = done + 1 if attempt else luck.randrange(5)
+                wait_for(directory, rounds, lambda p=process: p.poll() is not None)
+                if attempt:
+                    restarts.append(time.monotonic() - begin)
+                time.sleep(luck.uniform(0, 0.08))
+                process.kill()
+            hits += process.returncode == -signal.SIGKILL
         (directory / "pids").mkdir(parents=True, exist_ok=True)
-        check_resumed(directory, expected, kills)
-    assert sorted(restarts)[len(restarts) // 2] < 5
+        check_resumed(directory, undisturbed, kills=2)
+    assert hits >= 15
+    assert statistics.median(restarts) < 5  # seconds; a busy machine may delay some of them
 
 
-def test_interrupt(tmp_path: Path, undisturbed: tuple[Trained, float]) -> None:
+def test_interrupt(tmp_path: Path) -> None:
     process = script(tmp_path, rounds=100_000)
     end = time.monotonic() + 120
     while not list((tmp_path / "checkpoints").glob("round-*")) and time.monotonic() < end:
@@ -345,7 +356,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("spare", [0, 3_000, 20_000])
-def test_a_full_disk(small_disk: Path, spare: int, undisturbed: tuple[Trained, float]) -> None:
+def test_a_full_disk(small_disk: Path, spare: int) -> None:
     """Full at once, in the middle of a checkpoint, or some rounds later."""
     ballast = small_disk / "ballast"
 
