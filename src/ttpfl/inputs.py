@@ -141,12 +141,9 @@ def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
         raise BatchError(f"batch_size is {batch_size}: it must be at least 1")
     if isinstance(client, DataLoader):
         return client
-    if isinstance(client, TensorDataset):
-        *x, y = client.tensors
-        client = (x[0] if len(x) == 1 else tuple(x), y)
-    pair = isinstance(client, (tuple, list)) and len(client) == 2 and isinstance(client[1], Tensor)
-    if pair or isinstance(client, Mapping):
-        return _slices(client, batch_size)
+    tensors = client_tensors(client)
+    if tensors is not None:
+        return _slices(tensors, batch_size)
     if not hasattr(client, "__getitem__") or not hasattr(client, "__len__"):
         raise BatchError(
             "a client is a map-style dataset, a pair of tensors (x, y) or a DataLoader, "
@@ -155,11 +152,29 @@ def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
     return _collated(client, batch_size)
 
 
-def _slices(client: Any, batch_size: int) -> Iterator[Any]:
-    lengths = {len(tensor) for _, tensor in Inputs((client,), {}).tensors()}
+def client_tensors(client: Client) -> Any:
+    """A client's data as tensors with all samples: a pair or a mapping. None if it is something else.
+
+    >>> client_tensors(TensorDataset(torch.zeros(2), torch.ones(2)))
+    (tensor([0., 0.]), tensor([1., 1.]))
+    """
+    if isinstance(client, TensorDataset):
+        *x, y = client.tensors
+        return (x[0] if len(x) == 1 else tuple(x), y)
+    pair = isinstance(client, (tuple, list)) and len(client) == 2 and isinstance(client[1], Tensor)
+    return client if pair or isinstance(client, Mapping) else None
+
+
+def common_length(tensors: Any) -> int:
+    """The number of samples in a client's tensors."""
+    lengths = {len(tensor) for _, tensor in Inputs((tensors,), {}).tensors()}
     if len(lengths) != 1:
         raise BatchError(f"a client's tensors must be of one length, got {sorted(lengths)}")
-    for start in range(0, lengths.pop(), batch_size):
+    return lengths.pop()
+
+
+def _slices(client: Any, batch_size: int) -> Iterator[Any]:
+    for start in range(0, common_length(client), batch_size):
         yield map_tensors(itemgetter(slice(start, start + batch_size)), client)
 
 

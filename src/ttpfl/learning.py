@@ -235,7 +235,7 @@ def learn_rates(
             turn = rates
             for _ in range(local_epochs):
                 try:
-                    with _same_order(named[name], seed):
+                    with same_order(named[name], seed):
                         batches = _at_least_one(client_batches(named[name], batch_size))
                         turn = refine(twin, turn, batches, lr, mode, cache, objective, loss)
                 except TtpflError as error:
@@ -267,7 +267,7 @@ def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list
 
 
 @contextmanager
-def _same_order(client: Client, seed: int) -> Iterator[None]:
+def same_order(client: Client, seed: int) -> Iterator[None]:
     """A DataLoader draws random numbers: always the same ones, and the generators stay as they were."""
     own = getattr(client, "generator", None)
     generators = [torch.default_generator, *([own] if own is not None else [])]

@@ -3,14 +3,18 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 
 @contextmanager
-def seeded(*seed: int) -> Iterator[None]:
+def seeded(*seed: int, client: Any = None) -> Iterator[None]:
     """While open, whatever is drawn from Python's, numpy's or torch's generator follows from `seed`.
+
+    The same holds for the generators that `client` brings along, if it is a DataLoader.
 
     >>> with seeded(3, 1):
     ...     a = torch.rand(1), random.random()
@@ -20,13 +24,27 @@ def seeded(*seed: int) -> Iterator[None]:
     True
     """
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    own = [(generator, generator.get_state()) for generator in _generators(client)]
     number = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
     random.seed(number)
     np.random.seed(number % 2**32)  # noqa: NPY002
-    torch.manual_seed(number)
+    # `torch.manual_seed` would seed other devices for good, and takes a picture of the stack for them.
+    for generator in (torch.default_generator, *(generator for generator, _ in own)):
+        generator.manual_seed(number)
     try:
         yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
         torch.set_rng_state(states[2])
+        for generator, state in own:
+            generator.set_state(state)
+
+
+def _generators(client: Any) -> Iterator[torch.Generator]:
+    """Those of a DataLoader and of its samplers."""
+    if isinstance(client, DataLoader):
+        inner = getattr(client.batch_sampler, "sampler", None)
+        holders = (client, client.sampler, client.batch_sampler, inner)
+        found = (getattr(holder, "generator", None) for holder in holders)
+        yield from {id(one): one for one in found if isinstance(one, torch.Generator)}.values()

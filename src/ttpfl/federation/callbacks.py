@@ -2,13 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from ttpfl.errors import FederationError
 from ttpfl.federation.state import Record, RunState
 from ttpfl.files import written_in_one_step
 
@@ -43,6 +45,9 @@ class Callback:
     def on_end(self, state: RunState) -> None:
         """After the last round."""
 
+    def close(self) -> None:
+        """At the very end, also after an error: let go of what is held."""
+
 
 class History(Callback):
     """`history.jsonl`, one line per round, and beside it `timing.jsonl` with what is never the same twice."""
@@ -53,7 +58,7 @@ class History(Callback):
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
         """Begin with the rounds that the state knows: others were lost and will come again."""
-        with written_in_one_step(self._history) as file:
+        with _clear_errors(self._history), written_in_one_step(self._history) as file:
             file.write("".join(map(_line, state.history)).encode())
         self._begin = time.perf_counter()
 
@@ -64,9 +69,19 @@ class History(Callback):
             (self._history, record),
             (self._timing, {"round": record["round"], "seconds": round(now - self._begin, 4)}),
         ):
-            with open(path, "a") as file:
+            with _clear_errors(path), open(path, "a") as file:
                 file.write(_line(entry))
         self._begin = now
+
+
+@contextmanager
+def _clear_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FederationError(
+            f"{path} could not be written ({error}): checkpoints are intact; make room and resume"
+        ) from error
 
 
 def _line(entry: Mapping[str, Any]) -> str:
@@ -105,4 +120,5 @@ class Evaluation(Callback):
     def on_round(self, state: RunState, record: Record) -> None:
         """Add the figures to the record."""
         if state.round % self._every == 0:
-            record["target"] = dict(self._evaluate(state.vector))
+            figures = self._evaluate(state.vector)
+            record["target"] = {str(name): float(value) for name, value in figures.items()}

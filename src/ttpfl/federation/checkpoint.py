@@ -45,8 +45,10 @@ class Checkpoints(Callback):
         self._written = -1
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
-        """What was resumed from is on the disk."""
+        """What was resumed from is on the disk. What somebody who was killed began to write is of no use."""
         self._written = state.round
+        for rest in self._folder.glob(".round-*.part"):
+            rest.unlink(missing_ok=True)
 
     def on_round(self, state: RunState, record: Record) -> None:
         """Write, if it is time."""

@@ -8,12 +8,12 @@ whatever the number of workers and whoever finishes first.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-Report = dict[str, Any]
+from ttpfl.federation.state import Report
 
 
 @dataclass(frozen=True)

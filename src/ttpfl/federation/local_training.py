@@ -11,11 +11,21 @@ from torch.utils.data import DataLoader, Subset
 from ttpfl.arithmetic import FastLayout, channels_last
 from ttpfl.convolution import Taps
 from ttpfl.errors import BatchError, FederationError
+from ttpfl.federation.state_vector import unpack
 from ttpfl.federation.tally import Tally
-from ttpfl.inputs import Client, Inputs, checked, client_batches, map_tensors, split_batch
+from ttpfl.inputs import (
+    Client,
+    Inputs,
+    checked,
+    client_batches,
+    client_tensors,
+    common_length,
+    map_tensors,
+    split_batch,
+)
 from ttpfl.learning import Loss, cross_entropy
 from ttpfl.randomness import seeded
-from ttpfl.twin import Readout
+from ttpfl.twin import Readout, isolated
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,14 @@ class LocalTraining:
                 raise FederationError(f"{name} is {getattr(self, name)}: it must not be negative")
 
 
+def prepare() -> None:
+    """Load what training needs now: a process's first optimizer takes seconds, and 75 MB, for imports.
+
+    Processes that are forked afterwards have it for nothing.
+    """
+    torch.optim.SGD([torch.zeros(())], lr=1.0)
+
+
 class LocalTrainer:
     """A resident model that is trained in place, for one client after the other.
 
@@ -65,10 +83,20 @@ class LocalTrainer:
         self._has_batchnorm = any(
             isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()
         )
+        self._counts = {
+            name: buffer.clone() for name, buffer in model.named_buffers() if not buffer.is_floating_point()
+        }
+
+    def load(self, vector: Tensor) -> None:
+        """Begin with this state. What is not in the vector, such as counts of batches, is as at first."""
+        unpack(vector, self.model)
+        buffers = dict(self.model.named_buffers())
+        for name, count in self._counts.items():
+            buffers[name].copy_(count)
 
     def train(self, client: Client, seed: tuple[int, ...]) -> Tally:
         """Train on the client's data; all that is random follows from `seed`."""
-        with seeded(*seed):
+        with seeded(*seed, client=client), isolated():
             return self._train(client)
 
     def _train(self, client: Client) -> Tally:
@@ -95,11 +123,11 @@ class LocalTrainer:
             raise BatchError("the client has no data: leave it out")
         return tally
 
-    def evaluate(self, client: Client) -> Tally:
-        """Loss and right answers of the model as it is."""
+    def evaluate(self, client: Client, seed: tuple[int, ...]) -> Tally:
+        """Loss and right answers of the model as it is; all that is random follows from `seed`."""
         tally = Tally()
         self.model.eval()
-        with torch.no_grad():
+        with seeded(*seed, client=client), torch.no_grad():
             for batch in client_batches(client, self.config.batch_size):
                 inputs, labels = split_batch(batch)
                 logits = self._forward(checked(inputs))
@@ -109,9 +137,10 @@ class LocalTrainer:
     def _epoch(self, client: Client) -> Iterator[tuple[Inputs, Tensor]]:
         """All batches; an incomplete one behind BatchNorm is left out, unless it is the only one."""
         size, first = self.config.batch_size, True
+        complete = client.batch_size or 0 if isinstance(client, DataLoader) else size
         for batch in client_batches(shuffled(client) if self.config.shuffle else client, size):
             inputs, labels = split_batch(batch)
-            if first or len(labels) == size or not self._has_batchnorm:
+            if first or len(labels) >= complete or not self._has_batchnorm:
                 yield checked(inputs), labels
             first = False
 
@@ -126,6 +155,8 @@ class LocalTrainer:
             try:
                 self._call(copy.deepcopy(self.model), inputs, fast=True)
             except RuntimeError:
+                # If it fails anyway, that is the batch's fault, and says nothing about other clients'.
+                self._call(copy.deepcopy(self.model), inputs, fast=False)
                 return False
         return True
 
@@ -153,8 +184,9 @@ def shuffled(client: Client) -> Client:
     """
     if isinstance(client, DataLoader):
         return client
-    if isinstance(client, (tuple, list)) and len(client) == 2 and isinstance(client[1], Tensor):
-        order = torch.randperm(len(client[1]))
-        pair: Client = map_tensors(lambda tensor: tensor[order], client)
-        return pair
+    tensors = client_tensors(client)
+    if tensors is not None:
+        order = torch.randperm(common_length(tensors))
+        mixed: Client = map_tensors(lambda tensor: tensor[order], tensors)
+        return mixed
     return Subset(client, torch.randperm(len(client)).tolist())  # type: ignore[arg-type]

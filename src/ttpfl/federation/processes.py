@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ttpfl.errors import FederationError
-from ttpfl.federation.engine import Answer, Job, MakeWork, Report, attempt
+from ttpfl.federation.engine import Answer, Job, MakeWork, Work, attempt
+from ttpfl.federation.state import Report
 
 log = logging.getLogger("ttpfl")
 
@@ -205,8 +206,9 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
     for other in others:
         other.close()
+    multiprocessing.current_process().daemon = False  # clients may be DataLoaders with workers of their own
     torch.set_num_threads(1)
-    work = make_work()
+    work = _made(make_work)
     try:
         while True:
             request = json.loads(connection.recv_bytes())
@@ -215,6 +217,19 @@ def _serve(
             connection.send_bytes(json.dumps(result).encode())
     except (EOFError, OSError):
         os._exit(0)  # the main process is gone, or does not need this one any more
+
+
+def _made(make_work: MakeWork) -> Work:
+    """The work; if it cannot be made, one that says so to everybody who asks."""
+    try:
+        return make_work()
+    except Exception as error:
+        reason = error
+
+        def fail(job: Job, message: Tensor, answer: Tensor) -> Report:
+            raise reason
+
+        return fail
 
 
 def _cause(exitcode: int | None) -> str:

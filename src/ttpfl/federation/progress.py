@@ -16,6 +16,7 @@ class Display(Callback):
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._seconds: list[float] = []
+        self._progress: Progress | None = None
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
         """Show the bar, if there is a terminal."""
@@ -40,7 +41,8 @@ class Display(Callback):
         now = time.perf_counter()
         self._seconds.append(now - self._begin)
         self._begin = now
-        self._progress.update(self._task, completed=state.round, figures=self._figures(record))
+        if self._progress is not None:
+            self._progress.update(self._task, completed=state.round, figures=self._figures(record))
 
     def _figures(self, record: Record) -> str:
         parts = []
@@ -57,14 +59,16 @@ class Display(Callback):
         parts.append(megabytes(record["bytes_total"]))
         return " · ".join(parts)
 
-    def on_interrupt(self, state: RunState) -> None:
-        """Leave the terminal as it was."""
-        self._progress.stop()
-
     def on_end(self, state: RunState) -> None:
         """Say what a real federation would have sent, and what FedAvg would."""
-        self._progress.stop()
-        self._console.print(communication(self._info))
+        self.close()
+        if self._console.is_terminal:
+            self._console.print(communication(self._info))
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._progress is not None:
+            self._progress.stop()
 
 
 def communication(info: RunInfo) -> str:
@@ -107,6 +111,6 @@ class TensorBoard(Callback):
             if isinstance(value, (int, float)) and name != "round":
                 self._writer.add_scalar(name, float(value), record["round"])
 
-    def on_end(self, state: RunState) -> None:
+    def close(self) -> None:
         """Complete the file."""
         self._writer.close()

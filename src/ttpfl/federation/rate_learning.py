@@ -11,18 +11,20 @@ from torch import Tensor, nn
 from ttpfl._version import __version__
 from ttpfl.data.parallel import cores
 from ttpfl.direction import DirectionCache, Objective, entropy
+from ttpfl.errors import BatchError
 from ttpfl.federation.callbacks import Callback, RunInfo
-from ttpfl.federation.engine import Answer, Job, Report
+from ttpfl.federation.engine import Answer, Job
 from ttpfl.federation.rate_average import combined
 from ttpfl.federation.roster import Clients, Part, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import LearnSettings
-from ttpfl.federation.state import Record, RunState
+from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import layout_of
 from ttpfl.federation.tally import Tallies, Tally
 from ttpfl.inputs import client_batches
-from ttpfl.learning import Loss, cross_entropy, refine
+from ttpfl.learning import Loss, cross_entropy, refine, same_order
 from ttpfl.network import weights_hash
+from ttpfl.randomness import seeded
 from ttpfl.rates import Mode, Rates
 from ttpfl.twin import Readout, Twin
 
@@ -75,7 +77,10 @@ def learn(
     begin.check_fits(model)
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
-    size, processes = len(begin.values), settings.workers if settings.workers is not None else cores()
+    size, processes = (
+        len(begin.values),
+        min(cohort, cores() if settings.workers is None else settings.workers),
+    )
     session = Session(
         RunInfo("learn", settings.rounds, len(roster), cohort, layout_of(model).length, size),
         settings,
@@ -96,6 +101,8 @@ def learn(
             "clients": len(roster),
             "model": weights_hash(model),
             "begin": begin.values.tolist(),
+            "granularity": begin.granularity,
+            "only": begin.only,
         },
     )
 
@@ -130,20 +137,24 @@ class RatesWork:
     def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
         """Epochs over the client's batches, always in the same order."""
         settings, tally = self.settings, Tally()
+        seed = (settings.seed, job.client)  # the same in every round: batches stay what they are
         rates = self.begin.with_values(message.clone(), mode=cast(Mode, settings.mode))
-        data = self.roster.data(job.client, "validation")
+        data = self.roster.data(job.client, "validation", seed)
         for _ in range(settings.epochs):
-            rates = refine(
-                self.twin,
-                rates,
-                client_batches(data, settings.batch_size),
-                settings.lr,
-                cast(Mode, settings.mode),
-                self.cache,
-                self.objective,
-                self.loss,
-                observe=tally.add,
-            )
+            with seeded(*seed, client=data), same_order(data, settings.seed):
+                rates = refine(
+                    self.twin,
+                    rates,
+                    client_batches(data, settings.batch_size),
+                    settings.lr,
+                    cast(Mode, settings.mode),
+                    self.cache,
+                    self.objective,
+                    self.loss,
+                    observe=tally.add,
+                )
+        if not tally.samples:
+            raise BatchError("the client has no data: leave it out")
         answer.copy_(rates.values)
         return {"validation": asdict(tally)}
 

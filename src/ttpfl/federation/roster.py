@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ttpfl.errors import FederationError
-from ttpfl.inputs import Client
+from ttpfl.inputs import Client, client_tensors, common_length
+from ttpfl.randomness import seeded
 
 Part = Literal["train", "validation"]
 
@@ -64,22 +65,27 @@ class Roster:
         if self._names is not None:
             return str(self._names[client])
         found = self._get(client)
-        return found.id if isinstance(found, Site) else str(client)
+        return str(found.id) if isinstance(found, Site) else str(client)
 
     def size(self, client: int, part: Part) -> int:
-        """Samples of the client (batches, if it is a DataLoader)."""
-        found = self._get(client)
-        if isinstance(found, Site):
-            return found.size(part)
-        if isinstance(found, Mapping):
-            return len(next(iter(found.values())))
-        pair = isinstance(found, (tuple, list)) and len(found) == 2
-        return len(found[1]) if pair else len(found)
+        """Samples of the client (batches, if it is a DataLoader); 0 if it cannot tell.
 
-    def data(self, client: int, part: Part) -> Client:
-        """The client's data."""
+        Whatever is wrong with its data is found, and said with its name, when it works.
+        """
         found = self._get(client)
-        if not isinstance(found, Site):
-            data: Client = found
-            return data
-        return found.train() if part == "train" else found.validation()
+        try:
+            if isinstance(found, Site):
+                return int(found.size(part))
+            tensors = client_tensors(found)
+            return len(found) if tensors is None else common_length(tensors)
+        except Exception:
+            return 0
+
+    def data(self, client: int, part: Part, seed: tuple[int, ...]) -> Client:
+        """The client's data; if it is made with random numbers, they follow from `seed`."""
+        with seeded(*seed):
+            found = self._get(client)
+            if not isinstance(found, Site):
+                data: Client = found
+                return data
+            return found.train() if part == "train" else found.validation()

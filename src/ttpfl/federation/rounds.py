@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from ttpfl.errors import FederationError
@@ -95,26 +96,37 @@ def _one_round(
     # The longest first, so that nobody waits for a long one at the end. The order is that of the sums, too.
     order = sorted(cohort, key=lambda client: (-roster.size(client, server.part), client))
     jobs = [Job(c, roster.name(c), state.round, server.start(state, c)) for c in order]
-    failures: dict[str, str] = {}
+    failures: list[tuple[str, str]] = []
     server.begin(state)
     for answer in engine.run(jobs, state.vector):
         if wish.asked:
             raise Interrupted
         failure = answer.failure
-        if failure is None and not all_finite(answer.vector):
+        if failure is None and not _sound(answer.vector, state.vector):
             failure = "its answer is not finite"
         if failure is None:
             server.add(answer)
         else:
-            failures[answer.job.name] = failure
+            failures.append((answer.job.name, failure))
             log.warning("round %d: client %r is left out: %s", state.round, answer.job.name, failure)
     if len(failures) == len(jobs):
-        name, failure = next(iter(failures.items()))
+        name, failure = failures[0]
         raise FederationError(f"all {len(jobs)} clients of round {state.round} failed; {name!r}: {failure}")
-    record: Record = {"round": state.round, "clients": len(jobs), "failed": sorted(failures)}
+    record: Record = {
+        "round": state.round,
+        "clients": len(jobs),
+        "failed": sorted(name for name, _ in failures),
+    }
     record["abandoned"] = len(jobs) - len(failures) < settings.minimum * len(jobs)
     vector = state.vector if record["abandoned"] else server.finish()
     return vector, record | server.summary()
+
+
+def _sound(vector: Tensor, current: Tensor) -> bool:
+    """Whether all is finite, but for what is meant not to be: some models keep a mask with -inf."""
+    if all_finite(vector):
+        return True
+    return bool(torch.where(torch.isfinite(current), torch.isfinite(vector), vector == current).all())
 
 
 def _check_not_stuck(history: list[dict[str, Any]]) -> None:

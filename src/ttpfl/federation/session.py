@@ -57,10 +57,7 @@ class Session:
         state = self._state(begin, directory, identity, resume)
         if state.round >= self.settings.rounds or state.stopped:
             return state
-        around = [
-            *self._callbacks(directory, identity, evaluate),
-            *callbacks,
-        ]
+        around = self._callbacks(directory, identity, callbacks, evaluate)
         engine = self._engine(len(begin), begin.dtype)
         size = begin.element_size()
         traffic = Traffic(
@@ -72,6 +69,8 @@ class Session:
             raise Interrupted(_farewell(state, directory)) from None
         finally:
             engine.close()
+            for callback in around:
+                callback.close()
         return state
 
     def _state(
@@ -95,9 +94,14 @@ class Session:
         self,
         directory: Path | None,
         identity: dict[str, Any],
+        callbacks: Sequence[Callback],
         evaluate: Callable[[Tensor], Mapping[str, float]] | None,
     ) -> list[Callback]:
-        """Those that come with the settings; what they add to a record is in the checkpoint."""
+        """Those that come with the settings, and the user's.
+
+        Checkpoints come last: they hold what the others added to the record or decided, and once one is
+        written, nothing of its round is missing anywhere.
+        """
         settings, chosen = self.settings, list[Callback]()
         if settings.eval_every:
             if evaluate is None:
@@ -105,9 +109,10 @@ class Session:
             chosen.append(Evaluation(evaluate, settings.eval_every))
         if settings.patience is not None:
             chosen.append(EarlyStopping(settings.patience))
+        chosen += callbacks
         if directory is not None:
-            chosen.append(Checkpoints(directory, identity, settings.checkpoint_every, settings.keep))
             chosen.append(History(directory))
+            chosen.append(Checkpoints(directory, identity, settings.checkpoint_every, settings.keep))
         return chosen
 
     def _engine(self, length: int, dtype: torch.dtype) -> Engine:

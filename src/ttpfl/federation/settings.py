@@ -36,6 +36,8 @@ class RunSettings:
             self._at_least(name, 0)
         if not 0 <= self.minimum <= 1:
             raise FederationError(f"minimum is {self.minimum}: it must lie between 0 and 1")
+        if not getattr(self, "lr", 1) > 0:
+            raise FederationError(f"lr is {getattr(self, 'lr', 1)}: it must be positive")
 
     def _at_least(self, name: str, least: int) -> None:
         value = getattr(self, name, None)
@@ -75,8 +77,6 @@ class TrainSettings(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.lr > 0:
-            raise FederationError(f"lr is {self.lr}: it must be positive")
         if self.buffers not in ("average", "local"):
             raise FederationError(f"buffers is {self.buffers!r}: it must be 'average' or 'local'")
         if self.patience is not None and self.validate_every != 1:
@@ -99,6 +99,8 @@ class LearnSettings(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.mode not in ("batch", "online"):
+            raise FederationError(f"mode is {self.mode!r}: it must be 'batch' or 'online'")
         if self.average not in ("mean", "median", "trimmed"):
             raise FederationError(f"average is {self.average!r}: it must be 'mean', 'median' or 'trimmed'")
         if not 0 <= self.trim < 0.5:

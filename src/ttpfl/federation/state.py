@@ -8,6 +8,9 @@ from torch import Tensor
 Record = dict[str, Any]
 """One round in numbers. Nothing in it depends on the machine, so that runs can be compared."""
 
+Report = dict[str, Any]
+"""What a client says beside its vector: plain numbers and text."""
+
 
 @dataclass
 class RunState:

@@ -52,6 +52,9 @@ class Layout:
 def layout_of(model: nn.Module) -> Layout:
     """The layout for a network: parameters first, then buffers."""
     entries: list[Entry] = []
+    for name, parameter in model.named_parameters():
+        if not parameter.is_floating_point():
+            raise ModelError(f"{name} is {parameter.dtype}: only floating-point parameters can be averaged")
     dtypes = {torch.float32}  # at least: halves are averaged as singles
     for name, tensor, is_buffer in _floating(model):
         start = entries[-1].stop if entries else 0

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ttpfl.federation.engine import Report
-from ttpfl.federation.state import Record
+from ttpfl.federation.state import Record, Report
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 import copy
 import hashlib
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
@@ -11,15 +13,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ttpfl.errors import FederationError
+from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
 from ttpfl.federation.callbacks import Callback, RunInfo
-from ttpfl.federation.engine import Answer, Job, Report
-from ttpfl.federation.local_training import LocalTrainer, LocalTraining
+from ttpfl.federation.engine import Answer, Job
+from ttpfl.federation.local_training import LocalTrainer, LocalTraining, prepare
 from ttpfl.federation.roster import Clients, Part, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.state import Record, RunState
+from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import Layout, layout_of, pack, unpack
 from ttpfl.federation.tally import Tallies, Tally
 from ttpfl.learning import Loss, cross_entropy
@@ -97,6 +99,7 @@ def train(
             "model": _begin_hash(model),
         },
     )
+    prepare()
     begin = pack(model, torch.empty(layout.length, dtype=layout.dtype))
     judge = None if evaluate is None else lambda vector: evaluate(with_state(model, vector))
     state = session.run(begin, run_dir, resume, callbacks, judge)
@@ -128,7 +131,9 @@ def _local(settings: TrainSettings, algorithm: Algorithm) -> LocalTraining:
 
 
 def _begin_hash(model: nn.Module) -> str:
-    return hashlib.sha256((weights_hash(model) + configuration(model)).encode()).hexdigest()
+    # Functions among a layer's attributes are shown with an address, which is another one in every process.
+    settings = re.sub(r" at 0x[0-9a-f]+", "", configuration(model))
+    return hashlib.sha256((weights_hash(model) + settings).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -143,19 +148,23 @@ class ModelWork:
 
     def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
         """Begin with the global model (and, where they are local, with the client's own buffers)."""
-        trainer, settings = self.trainer, self.settings
+        trainer, settings, seed = self.trainer, self.settings, (self.settings.seed, job.round, job.client)
         begin = message
         if settings.buffers == "local":
             split = self.layout.buffers_from
             begin = torch.cat([message[:split], answer[: self.layout.length - split]])
-        unpack(begin, trainer.model)
+        trainer.load(begin)
         report: Report = {}
         if settings.validate_every and job.round % settings.validate_every == 0:
-            report["validation"] = asdict(trainer.evaluate(self.roster.data(job.client, "validation")))
-        data = self.roster.data(job.client, "train")
+            held_back = self.roster.data(job.client, "validation", seed)
+            report["validation"] = asdict(trainer.evaluate(held_back, seed))
+        data = self.roster.data(job.client, "train", seed)
         if self.needs_loss_before:
-            report["before"] = asdict(trainer.evaluate(data))
-        report["train"] = asdict(trainer.train(data, (settings.seed, job.round, job.client)))
+            before = trainer.evaluate(data, seed)
+            if not math.isfinite(before.loss):
+                raise BatchError("the global model's loss on its data is not finite")
+            report["before"] = asdict(before)
+        report["train"] = asdict(trainer.train(data, seed))
         pack(trainer.model, answer)
         return report
 

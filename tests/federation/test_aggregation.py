@@ -1,0 +1,196 @@
+"""The server's step: against numpy, in any order."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small import linear, mlp
+from torch import Tensor, nn
+
+import ttpfl
+from ttpfl.errors import FederationError, ModelError
+from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
+from ttpfl.federation.rate_average import combined
+from ttpfl.federation.state_vector import layout_of, pack, unpack
+from ttpfl.learning import draw_cohort
+
+LAYOUT = layout_of(mlp())
+CURRENT = pack(mlp(1), torch.empty(LAYOUT.length))
+
+
+def replies(count: int = 5) -> list[Reply]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        Reply(
+            CURRENT + 0.1 * torch.randn(LAYOUT.length, generator=generator),
+            samples=3 + 7 * number,
+            loss_before=0.3 + number / 2,
+        )
+        for number in range(count)
+    ]
+
+
+def result(algorithm: Algorithm, answers: list[Reply], lr: float = 0.1) -> Tensor:
+    sums = Sums(torch.zeros(LAYOUT.length, dtype=torch.float64))
+    for reply in answers:
+        algorithm.add(sums, reply, CURRENT, LAYOUT, lr)
+    return algorithm.finish(sums, CURRENT, LAYOUT)
+
+
+def slow_qffl(answers: list[Reply], q: float, lr: float) -> np.ndarray[Any, Any]:
+    """Algorithm 2 of the paper with L = 1 / lr; buffers as the mean with weights F^q."""
+    split = LAYOUT.buffers_from
+    w = CURRENT.double().numpy()
+    total, h_total = np.zeros(split), 0.0
+    for reply in answers:
+        local, loss = reply.vector.double().numpy(), reply.loss_before
+        step = (w[:split] - local[:split]) / lr
+        total += loss**q * step
+        h_total += q * loss ** (q - 1) * np.sum(step**2) + loss**q / lr
+    weights = np.array([reply.loss_before**q for reply in answers])
+    buffers = np.stack([reply.vector.double().numpy()[split:] for reply in answers])
+    return np.concatenate([w[:split] - total / h_total, weights @ buffers / weights.sum()])
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(), FedProx(0.3)])
+def test_weighted_mean(algorithm: Algorithm) -> None:
+    answers = replies()
+    stacked = np.stack([reply.vector.double().numpy() for reply in answers])
+    expected = np.average(stacked, axis=0, weights=[reply.samples for reply in answers])
+    np.testing.assert_allclose(result(algorithm, answers).double(), expected, rtol=0, atol=1e-7)
+
+
+def test_one_client_and_equal_clients_come_out_exactly() -> None:
+    reply = replies()[3]
+    assert torch.equal(result(FedAvg(), [reply]), reply.vector)
+    same = [Reply(reply.vector, samples, 1.0) for samples in (1, 160, 7, 59999)]
+    assert torch.equal(result(FedAvg(), same), reply.vector)
+
+
+@pytest.mark.parametrize("lr", [0.01, 0.1, 1.0])
+def test_qffl_without_q_is_the_plain_mean(lr: float) -> None:
+    expected = torch.stack([reply.vector.double() for reply in replies()]).mean(0)
+    assert (result(QFFL(0.0), replies(), lr).double() - expected).abs().max() < 1e-6
+    assert not QFFL(0.0).needs_loss_before
+    assert QFFL(0.5).needs_loss_before
+
+
+@pytest.mark.parametrize("q", [0.1, 0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("lr", [0.01, 0.5])
+def test_qffl_against_its_formula(q: float, lr: float) -> None:
+    got = result(QFFL(q), replies(), lr).double().numpy()
+    np.testing.assert_allclose(got, slow_qffl(replies(), q, lr), rtol=0, atol=1e-6)
+
+
+def test_qffl_survives_a_client_without_any_loss() -> None:
+    answers = [*replies(2), Reply(CURRENT.clone(), 5, 0.0)]
+    assert torch.isfinite(result(QFFL(0.5), answers)).all()
+
+
+def test_sums_do_not_grow() -> None:
+    sums = Sums(torch.zeros(LAYOUT.length, dtype=torch.float64))
+    before = sums.vector.data_ptr()
+    for reply in replies(50):
+        FedAvg().add(sums, reply, CURRENT, LAYOUT, 0.1)
+    assert sums.vector.data_ptr() == before
+    assert sums.vector.numel() == LAYOUT.length
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FedProx(-1), "mu is -1"),
+        (lambda: QFFL(-0.5), "q is -0.5"),
+        (lambda: FedProx(float("nan")), "mu is nan"),
+    ],
+)
+def test_senseless_strengths(make: Any, message: str) -> None:
+    with pytest.raises(FederationError, match=message):
+        make()
+
+
+def some_rates(count: int, seed: int = 0) -> list[ttpfl.Rates]:
+    generator = torch.Generator().manual_seed(seed)
+    rates = [ttpfl.Rates.zeros(linear()) for _ in range(count)]
+    for one in rates:
+        one.values = torch.randn(2, generator=generator)
+    return rates
+
+
+@settings(max_examples=30, deadline=None)
+@given(count=st.integers(1, 12), trim=st.floats(0, 0.49), seed=st.integers(0, 99))
+def test_robust_averages_against_numpy(count: int, trim: float, seed: int) -> None:
+    rates = some_rates(count, seed)
+    table = np.stack([one.values.double().numpy() for one in rates])
+    cut = int(trim * count)
+    ordered = np.sort(table, axis=0)[cut : count - cut]
+    for average, expected in (
+        ("mean", table.mean(0)),
+        ("median", np.median(table, axis=0)),
+        ("trimmed", ordered.mean(0)),
+    ):
+        got = combined(rates, average, trim).values
+        np.testing.assert_allclose(got.double(), expected, rtol=0, atol=1e-6)
+        backwards = combined(rates[::-1], average, trim).values
+        assert torch.equal(got, backwards)  # in any order of the clients
+
+
+def test_a_liar_cannot_move_robust_averages() -> None:
+    rates = some_rates(9)
+    honest = combined(rates, "median").values
+    rates[4].values = torch.full((2,), 1e6)
+    for average in ("median", "trimmed"):
+        assert (combined(rates, average, trim=0.2).values - honest).abs().max() < 2
+    assert combined(rates, "mean").values.max() > 1e4
+
+
+def test_unknown_average() -> None:
+    with pytest.raises(FederationError, match="'mode'"):
+        combined(some_rates(2), "mode")
+
+
+def test_state_vector_there_and_back() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+            self.b.weight = self.a.weight
+            self.register_buffer("count", torch.tensor(5))
+
+    model, other = Tied().half(), Tied().half()
+    layout = layout_of(model)
+    assert layout.dtype == torch.float32
+    assert layout.length == 9 + 3 + 3  # the shared weight once; no count
+    vector = pack(model, torch.empty(layout.length))
+    unpack(vector, other)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    assert other.a.weight is other.b.weight
+    for name, part in layout.parts(vector):
+        assert torch.equal(part, model.get_parameter(name).float())
+    assert layout_of(linear().double()).dtype == torch.float64
+
+
+def test_what_cannot_be_averaged() -> None:
+    with pytest.raises(ModelError, match="nothing to train"):
+        layout_of(nn.ReLU())
+    model = linear()
+    model.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    with pytest.raises(ModelError, match=r"phase is torch\.complex64"):
+        layout_of(model)
+
+
+def test_cohorts_depend_on_seed_and_round_alone() -> None:
+    first = [draw_cohort(range(50), 7, seed=3, number=number) for number in range(20)]
+    torch.rand(3)
+    np.random.rand(3)  # noqa: NPY002
+    assert [draw_cohort(range(50), 7, seed=3, number=number) for number in reversed(range(20))] == first[::-1]
+    assert len({tuple(cohort) for cohort in first}) > 15
+    assert draw_cohort(range(50), 7, seed=4, number=0) != first[0]
+    for cohort in first:
+        assert len(set(cohort)) == 7
+        assert set(cohort) <= set(range(50))
+    seen = np.bincount(np.concatenate([draw_cohort(range(10), 3, 0, n) for n in range(2000)]), minlength=10)
+    assert (abs(seen - 600) < 100).all()  # everybody gets a turn

@@ -1,0 +1,266 @@
+"""Checkpoints and resuming: the same bits as without interruption, whatever happened to the files."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small import Noisy, clients, linear, mlp, same_state
+from torch import nn
+
+from ttpfl.errors import FederationError
+from ttpfl.federation import Callback, TrainSettings, checkpoint, train
+from ttpfl.federation.checkpoint import Checkpoints
+from ttpfl.federation.state import Record, RunState
+from ttpfl.federation.train import Trained
+
+
+def data() -> dict[str, Any]:
+    return {name: Noisy(pair) for name, pair in clients((8, 9, 5, 6)).items()}
+
+
+def go(
+    directory: Path | None,
+    rounds: int = 5,
+    resume: bool = False,
+    model: nn.Module | None = None,
+    **options: Any,
+) -> Trained:
+    callbacks = options.pop("callbacks", ())
+    settings = TrainSettings(**{"rounds": rounds, "cohort": 3, "batch_size": 4, "workers": 0, **options})
+    model = mlp(dropout=0.5) if model is None else model
+    return train(model, data(), settings, run_dir=directory, resume=resume, callbacks=callbacks)
+
+
+def written(directory: Path) -> list[int]:
+    return [int(path.stem.split("-")[1]) for path in sorted((directory / "checkpoints").iterdir())]
+
+
+def lines(directory: Path) -> list[Record]:
+    return [json.loads(line) for line in (directory / "history.jsonl").read_text().splitlines()]
+
+
+def same(a: Trained, b: Trained) -> bool:
+    return same_state(a.model, b.model) and a.history == b.history
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"buffers": "local", "workers": 2},
+        {"momentum": 0.9, "algorithm": "fedprox"},
+        {"algorithm": "qffl"},
+        {"checkpoint_every": 3},
+        {"patience": 1, "lr": 3.0, "batch_size": 5},
+        {"patience": 20, "buffers": "local"},
+    ],
+    ids=str,
+)
+def test_resumed_runs_are_the_same_to_the_bit(tmp_path: Path, options: dict[str, Any]) -> None:
+    whole = go(None, **options)
+    go(tmp_path, rounds=1, **options)
+    go(tmp_path, rounds=3, resume=True, **options)
+    parts = go(tmp_path, resume=True, **options)
+    assert same(parts, whole)
+    assert lines(tmp_path) == whole.history
+    again = go(tmp_path, resume=True, **options)  # there is nothing more to do
+    assert same(again, whole)
+
+
+class Stop(Callback):
+    """Ends the process's part in a run as an error would, after some rounds."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        if state.round == self.after:
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_rounds_since_the_last_checkpoint_are_repeated(tmp_path: Path, every: int) -> None:
+    whole = go(None, rounds=7)
+    with pytest.raises(ZeroDivisionError):
+        go(tmp_path, rounds=7, checkpoint_every=every, callbacks=[Stop(6)])
+    assert written(tmp_path)[-1] == 5 // every * every
+    assert same(go(tmp_path, rounds=7, resume=True), whole)
+    assert lines(tmp_path) == whole.history
+
+
+def test_rounds_can_be_added(tmp_path: Path) -> None:
+    go(tmp_path, rounds=3)
+    assert same(
+        go(tmp_path, rounds=6, resume=True, workers=2, keep=1, checkpoint_every=2), go(None, rounds=6)
+    )
+    assert written(tmp_path) == [6]
+
+
+def test_the_last_few_are_kept(tmp_path: Path) -> None:
+    go(tmp_path, rounds=6)
+    assert written(tmp_path) == [4, 5, 6]
+    go(tmp_path / "b", rounds=7, checkpoint_every=2, keep=2)
+    assert written(tmp_path / "b") == [6, 7]
+
+
+def truncate(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def flip(content: bytes) -> bytes:
+    middle = len(content) - 9
+    return content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
+
+
+def flip_history(content: bytes) -> bytes:
+    return content.replace(b"train_accuracy", b"train_accurecy", 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        flip,
+        flip_history,
+        lambda content: b"",
+        lambda content: b"junk" * 99,
+        lambda content: content[:-1],
+        lambda content: bytes([255] * 8) + content[8:],
+        lambda content: (2).to_bytes(8, "little") + b"{}",
+    ],
+)
+def test_damaged_ones_are_skipped_with_a_warning(
+    tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    go(tmp_path, rounds=4)
+    newest = tmp_path / "checkpoints" / "round-000004.safetensors"
+    content = newest.read_bytes()
+    newest.write_bytes(damage(content))
+    assert newest.read_bytes() != content
+    with caplog.at_level(logging.WARNING, "ttpfl"):
+        assert same(go(tmp_path, resume=True), go(None))
+    assert "round-000004.safetensors is damaged" in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_no_single_byte_can_change_unnoticed(tmp_path: Path) -> None:
+    path, state = tmp_path / "one", RunState(torch.arange(3.0), 2, [{"round": 0}, {"round": 1}])
+    content = checkpoint.encode(state, {"seed": 1})
+    path.write_bytes(content)
+    assert torch.equal(checkpoint.read(path)[0].vector, state.vector)
+    for position in range(0, len(content), 7):
+        for bit in (1, 32):
+            path.write_bytes(content[:position] + bytes([content[position] ^ bit]) + content[position + 1 :])
+            try:
+                found, identity = checkpoint.read(path)
+            except checkpoint._DamagedError:
+                continue
+            # Only what has no meaning may be different.
+            assert checkpoint.encode(found, identity) == content, position
+
+
+def test_if_all_are_damaged_the_run_begins_anew(tmp_path: Path) -> None:
+    go(tmp_path, rounds=3)
+    for path in (tmp_path / "checkpoints").iterdir():
+        path.write_bytes(b"")
+    assert same(go(tmp_path, resume=True), go(None))
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"seed": 1}, "seed was 0, now it is 1"),
+        ({"lr": 0.2}, "lr was 0.1, now it is 0.2"),
+        ({"cohort": 2}, "cohort was 3, now it is 2"),
+        ({"algorithm": "fedprox"}, "algorithm was 'fedavg', now it is 'fedprox'"),
+        ({"buffers": "local"}, "buffers was"),
+        ({"model": mlp(1)}, "model was"),
+        ({"model": mlp(dropout=0.1)}, "model was"),
+    ],
+)
+def test_another_run_is_refused(tmp_path: Path, options: dict[str, Any], key: str) -> None:
+    go(tmp_path, rounds=2)
+    before = written(tmp_path)
+    with pytest.raises(FederationError, match=key):
+        go(tmp_path, resume=True, **options)
+    assert written(tmp_path) == before
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    go(tmp_path, rounds=1)
+    with pytest.raises(FederationError, match="already has a run: resume it"):
+        go(tmp_path)
+    with pytest.raises(FederationError, match="pass run_dir="):
+        go(None, resume=True)
+
+
+def test_resume_without_a_checkpoint_begins(tmp_path: Path) -> None:
+    assert same(go(tmp_path / "new" / "folder", resume=True), go(None))
+
+
+def test_functions_among_a_models_attributes_do_not_hinder(tmp_path: Path) -> None:
+    """They have another address in every process."""
+
+    def model() -> nn.Module:
+        net = linear()
+        net.activation = lambda x: F.relu(x)
+        return net
+
+    go(tmp_path, rounds=2, model=model())
+    assert same(go(tmp_path, resume=True, model=model()), go(None, model=model()))
+
+
+def test_what_callbacks_add_or_decide_is_kept(tmp_path: Path) -> None:
+    class Mine(Callback):
+        def on_round(self, state: RunState, record: Record) -> None:
+            record["mine"] = state.round * 10
+            state.stopped = state.round == 3
+
+    result = go(tmp_path, callbacks=[Mine()])
+    assert [record["mine"] for record in lines(tmp_path)] == [10, 20, 30]
+    again = go(tmp_path, resume=True, callbacks=[Mine()])
+    assert same(again, result)  # it was decided that it is enough
+
+
+def test_half_written_files_of_the_killed_are_removed(tmp_path: Path) -> None:
+    go(tmp_path, rounds=2)
+    rest = tmp_path / "checkpoints" / ".round-000003.safetensors.123.456.part"
+    rest.write_bytes(b"half a checkpo")
+    go(tmp_path, resume=True)
+    assert not rest.exists()
+
+
+def test_no_pickle_and_plain_json(tmp_path: Path) -> None:
+    go(tmp_path, rounds=1, patience=3)
+    content = next((tmp_path / "checkpoints").iterdir()).read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    card = json.loads(header["__metadata__"]["ttpfl"])
+    assert card["round"] == 1
+    assert card["history"][0]["round"] == 0
+    assert {"vector", "best"} <= header.keys()
+
+
+def test_a_checkpoint_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go(tmp_path, rounds=2)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        writer = Checkpoints(tmp_path, {}, keep=1)
+        with pytest.raises(FederationError, match=r"No space left.*earlier checkpoints are intact"):
+            writer.on_round(RunState(torch.zeros(2), 3), {})
+    assert written(tmp_path) == [1, 2]
+    assert same(go(tmp_path, resume=True), go(None))
+
+
+def test_local_buffers_of_a_model_that_has_none(tmp_path: Path) -> None:
+    options = {"buffers": "local", "workers": 2}
+    go(tmp_path, rounds=2, model=linear(), **options)
+    assert same(go(tmp_path, resume=True, model=linear(), **options), go(None, model=linear(), **options))

@@ -1,0 +1,240 @@
+"""Engines: answers in order, the same bits, memory that does not grow, processes that end."""
+
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import wait_until_gone
+from torch import Tensor
+
+from ttpfl.errors import FederationError
+from ttpfl.federation.engine import Engine, Job, MakeWork, Serial
+from ttpfl.federation.processes import Processes
+
+LENGTH = 4
+Do = Callable[[Job, Tensor, Tensor], dict[str, Any]]
+
+
+def jobs(count: int, round_: int = 0) -> list[Job]:
+    return [Job(number, f"client-{number}", round_) for number in range(count)]
+
+
+def makes(do: Do) -> MakeWork:
+    return lambda: do
+
+
+def plain(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+    answer.copy_(message * (job.client + 1) + job.round)
+    return {"client": job.client, "pid": os.getpid(), "threads": torch.get_num_threads()}
+
+
+def collected(engine: Engine, count: int, round_: int = 0) -> list[tuple[int, list[float], str | None]]:
+    message = torch.arange(LENGTH, dtype=torch.float32)
+    return [
+        (answer.job.client, answer.vector.tolist(), answer.failure)
+        for answer in engine.run(jobs(count, round_), message)
+    ]
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Processes]]:
+    engines: list[Processes] = []
+
+    def start(do: Do, workers: int = 2, **options: Any) -> Processes:
+        engines.append(Processes(makes(do), LENGTH, workers, **options))
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.close()
+
+
+def pids(engine: Processes) -> list[int]:
+    return [worker.process.pid or 0 for worker in engine._workers]
+
+
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_answers_in_order_whoever_is_first(
+    started: Callable[..., Processes], workers: int, sticky: bool
+) -> None:
+    def slow_first(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+        time.sleep(0.03 if job.client % 4 == job.round % 4 else 0)
+        return plain(job, message, answer)
+
+    engine, serial = started(slow_first, workers, sticky=sticky), Serial(makes(plain), LENGTH)
+    for number, count in enumerate((9, 9, 3, 12)):  # also with a larger cohort than before
+        assert collected(engine, count, number) == collected(serial, count, number)
+
+
+def test_slots_do_not_grow_with_the_cohort(started: Callable[..., Processes]) -> None:
+    engine = started(plain, 2)
+    collected(engine, 5)
+    before = len(engine._slots)
+    collected(engine, 300)
+    assert len(engine._slots) == before <= 2 * 2 + 1
+
+
+def test_one_thread_and_one_process_each(started: Callable[..., Processes]) -> None:
+    torch.set_num_threads(2)
+    for engine in (started(plain, 2), Serial(makes(plain), LENGTH)):
+        reports = [answer.report for answer in engine.run(jobs(8), torch.zeros(LENGTH))]
+        assert {report["threads"] for report in reports} == {1}
+        own = {report["pid"] for report in reports} == {os.getpid()}
+        assert own == isinstance(engine, Serial)
+    assert torch.get_num_threads() == 2
+
+
+def test_sticky_clients_stay_with_their_worker(started: Callable[..., Processes]) -> None:
+    engine = started(plain, 2, sticky=True)
+    home: dict[int, set[int]] = {}
+    for number in range(6):
+        for answer in engine.run(jobs(2, number), torch.zeros(LENGTH)):
+            home.setdefault(answer.job.client, set()).add(answer.report["pid"])
+    assert all(len(found) == 1 for found in home.values())
+
+
+def test_what_a_client_alone_gets(started: Callable[..., Processes]) -> None:
+    def double(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+        answer[:2] *= 2
+        return {}
+
+    given = [Job(n, str(n), 0, torch.tensor([1.0, n])) for n in range(6)]
+    for engine in (started(double), Serial(makes(double), LENGTH)):
+        got = [answer.vector[:2].tolist() for answer in engine.run(given, torch.zeros(LENGTH))]
+        assert got == [[2.0, 2.0 * n] for n in range(6)]
+
+
+def test_a_failure_is_that_clients_alone(started: Callable[..., Processes]) -> None:
+    def sometimes(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+        if job.client == 2:
+            error = LookupError("no such image: \N{SNOWMAN}")
+            error.add_note("in batch 3")
+            raise error
+        return plain(job, message, answer)
+
+    for engine in (started(sometimes), Serial(makes(sometimes), LENGTH)):
+        failures = [failure for _, _, failure in collected(engine, 5)]
+        assert failures == [None, None, "LookupError: no such image: \N{SNOWMAN} (in batch 3)", None, None]
+
+
+def test_work_that_cannot_be_made() -> None:
+    def fail() -> Any:
+        raise RuntimeError("the model cannot be copied")
+
+    engine = Processes(fail, LENGTH, 2)
+    try:
+        assert [failure for _, _, failure in collected(engine, 3)] == [
+            "RuntimeError: the model cannot be copied"
+        ] * 3
+    finally:
+        engine.close()
+    with pytest.raises(RuntimeError, match="cannot be copied"):
+        Serial(fail, LENGTH)
+
+
+@pytest.mark.parametrize("sticky", [False, True])
+def test_a_killed_worker_is_replaced(
+    started: Callable[..., Processes], sticky: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fatal_once(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+        answer.fill_(99)  # half done
+        mark = tmp_path / f"{job.client}"
+        if job.client in (1, 4) and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(job, message, answer)
+
+    engine = started(fatal_once, 2, sticky=sticky)
+    with caplog.at_level(logging.WARNING, "ttpfl"):
+        assert collected(engine, 6) == collected(Serial(makes(plain), LENGTH), 6)
+    assert len(caplog.records) == 2
+    assert "SIGKILL" in caplog.text
+    assert "client-1" in caplog.text
+    assert "client-4" in caplog.text
+
+
+def test_a_worker_killed_while_it_waits(
+    started: Callable[..., Processes], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, expected = started(plain, 2), collected(Serial(makes(plain), LENGTH), 5)
+    assert collected(engine, 5) == expected
+    for pid in pids(engine):
+        os.kill(pid, signal.SIGKILL)
+    assert not wait_until_gone(pids(engine))
+    assert collected(engine, 5) == expected
+
+
+@pytest.mark.parametrize("how", ["kill", "exit"])
+def test_a_client_that_always_ends_its_worker(started: Callable[..., Processes], how: str) -> None:
+    def fatal(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+        if job.client == 3:
+            if how == "exit":
+                raise SystemExit(3)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(job, message, answer)
+
+    engine = started(fatal)
+    cause = "SIGKILL" if how == "kill" else "exit code 3"
+    with pytest.raises(FederationError, match=f"'client-3'.*twice in round 7.*{cause}.*leave it out"):
+        collected(engine, 6, 7)
+    assert not engine._workers
+
+
+def test_workers_end_when_nobody_listens_any_more(started: Callable[..., Processes]) -> None:
+    def slow(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+        time.sleep(600 if job.client else 0)
+        return {}
+
+    engine = started(slow, 3)
+    answers = engine.run(jobs(9), torch.zeros(LENGTH))
+    next(answers)
+    found = pids(engine)
+    answers.close()
+    assert len(found) == 3
+    assert not wait_until_gone(found)
+    fresh = started(plain)
+    assert len(collected(fresh, 3)) == 3  # and can be asked again
+
+
+def test_nothing_is_left_open() -> None:
+    def once() -> None:
+        engine = Processes(makes(plain), LENGTH, 2)
+        collected(engine, 5)
+        engine.close()
+
+    def count() -> tuple[int, int]:
+        gc.collect()
+        maps = Path("/proc/self/maps").read_text().count("/dev/zero")
+        return len(os.listdir("/proc/self/fd")), maps
+
+    once()
+    before = count()
+    for _ in range(4):
+        once()
+    assert count() == before
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    if children.exists():
+        states = [Path(f"/proc/{pid}/stat").read_text().split()[2] for pid in children.read_text().split()]
+        assert "Z" not in states
+
+
+def test_long_messages(started: Callable[..., Processes]) -> None:
+    def wordy(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+        return {"words": "x" * 3_000_000}
+
+    for answer in started(wordy, 3).run(jobs(7), torch.zeros(LENGTH)):
+        assert len(answer.report["words"]) == 3_000_000
+
+
+def test_empty_vector() -> None:
+    engine = Processes(makes(lambda job, message, answer: {}), 0, 1)
+    assert [answer.vector.numel() for answer in engine.run(jobs(2), torch.zeros(0))] == [0, 0]
+    engine.close()

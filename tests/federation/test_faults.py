@@ -1,0 +1,379 @@
+"""Faults that really happen: killed processes, bad clients, a full disk, Ctrl-C."""
+
+import json
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import victim
+from small import Bad, Site, clients, environment, linear, mlp, pair, same_state, wait_until_gone
+
+from ttpfl.errors import FederationError
+from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
+from ttpfl.federation.state import Record, RunState
+from ttpfl.federation.train import Trained
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return victim.go(tmp_path_factory.mktemp("undisturbed"))
+
+
+def noted(directory: Path) -> int:
+    """Rounds that were computed so far."""
+    diary = directory / "diary"
+    return len(diary.read_text().split()) if diary.exists() else 0
+
+
+def wait_for(directory: Path, rounds: int, ended: Callable[[], bool], seconds: float = 120) -> None:
+    """Until so many rounds were computed."""
+    end = time.monotonic() + seconds
+    while noted(directory) < rounds and not ended() and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def check_resumed(directory: Path, expected: Trained, kills: int = 1) -> None:
+    """The same weights and history, at most one round repeated per kill, nobody left."""
+    assert not wait_until_gone(victim.workers_of(directory))
+    result = victim.go(directory, resume=True)
+    assert same_state(result.model, expected.model)
+    assert result.history == expected.history
+    lines = (directory / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == expected.history
+    diary = Counter((directory / "diary").read_text().split())
+    assert diary.keys() == {str(number) for number in range(victim.ROUNDS)}
+    assert diary.total() <= victim.ROUNDS + kills
+    assert not wait_until_gone(victim.workers_of(directory))
+    assert not list((directory / "checkpoints").glob(".*"))
+
+
+def killed(directory: Path, do: Callable[[], None]) -> None:
+    """Do it in a forked process that is killed, by itself or by us."""
+    process = multiprocessing.get_context("fork").Process(target=do)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("after", [0, 4])
+def test_kill_at_some_moment(tmp_path: Path, undisturbed: Trained, after: int) -> None:
+    process = multiprocessing.get_context("fork").Process(target=victim.go, args=(tmp_path,))
+    process.start()
+    wait_for(tmp_path, after, lambda: not process.is_alive())
+    time.sleep(random.Random(after).uniform(0, 0.03))
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    (tmp_path / "pids").mkdir(exist_ok=True)
+    check_resumed(tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize("moment", ["half written", "before the rename", "before the cleaning"])
+def test_kill_inside_checkpoint_writing(
+    tmp_path: Path, undisturbed: Trained, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Counter[str]()
+    real_sync, real_replace, real_unlink = os.fsync, os.replace, Path.unlink
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def sync(descriptor: int) -> None:
+        calls["sync"] += 1
+        if moment == "half written" and calls["sync"] == 5:
+            os.ftruncate(descriptor, 100)
+            die()
+        real_sync(descriptor)
+
+    def replace(source: Any, target: Any) -> None:
+        calls["replace"] += 1
+        if moment == "before the rename" and calls["replace"] == 4:
+            die()
+        real_replace(source, target)
+
+    def unlink(self: Path, missing_ok: bool = False) -> None:
+        if moment == "before the cleaning" and self.name.startswith("round-"):
+            die()
+        real_unlink(self, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", sync)
+        patch.setattr(os, "replace", replace)
+        patch.setattr(Path, "unlink", unlink)
+        killed(tmp_path, lambda: victim.go(tmp_path) and None)
+    check_resumed(tmp_path, undisturbed)
+
+
+def script(directory: Path, *more: str, rounds: int = victim.ROUNDS) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, HERE / "victim.py", directory, str(rounds), *more],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_kill_at_twenty_random_moments(tmp_path: Path, undisturbed: Trained) -> None:
+    """Ten runs that have bad luck twice; a fresh process each time."""
+    luck, restarts, hits = random.Random(0), list[float](), 0
+    for number in range(10):
+        directory = tmp_path / f"{number}"
+        for attempt in range(2):
+            done = noted(directory)
+            with script(directory, *(["--resume"] if attempt else [])) as process:
+                assert process.stdout is not None
+                process.stdout.readline()  # all is imported
+                begin = time.monotonic()
+                rounds = done + 1 if attempt else luck.randrange(5)
+                wait_for(directory, rounds, lambda p=process: p.poll() is not None)
+                if attempt:
+                    restarts.append(time.monotonic() - begin)
+                time.sleep(luck.uniform(0, 0.08))
+                process.kill()
+            hits += process.returncode == -signal.SIGKILL
+        (directory / "pids").mkdir(parents=True, exist_ok=True)
+        check_resumed(directory, undisturbed, kills=2)
+    assert hits >= 15
+    assert statistics.median(restarts) < 5  # seconds; a busy machine may delay some of them
+
+
+def test_interrupt(tmp_path: Path) -> None:
+    process = script(tmp_path, rounds=100_000)
+    end = time.monotonic() + 120
+    while not list((tmp_path / "checkpoints").glob("round-*")) and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert str(tmp_path / "checkpoints") in errors
+    assert "resume" in errors
+    workers = victim.workers_of(tmp_path)
+    assert not wait_until_gone(workers)
+    done = len((tmp_path / "history.jsonl").read_text().splitlines())
+    assert f"stopped after {done} rounds" in errors
+    resumed = victim.go(tmp_path, resume=True, rounds=done + 2)
+    whole = victim.go(tmp_path / "whole", rounds=done + 2)
+    assert same_state(resumed.model, whole.model)
+    assert resumed.history == whole.history
+
+
+def interrupted_by(callback: Callback, **options: Any) -> Any:
+    return train(linear(), clients(), TrainSettings(rounds=9, batch_size=4, **options), callbacks=[callback])
+
+
+class Interrupt(Callback):
+    """Presses Ctrl-C."""
+
+    def __init__(self, times: int) -> None:
+        self.times, self.calls = times, list[str]()
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        self.calls.append(f"round {state.round}")
+        if state.round == 2:
+            for _ in range(self.times):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def on_interrupt(self, state: RunState) -> None:
+        self.calls.append(f"interrupted after {state.round}")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_interrupt_is_a_wish_and_two_are_an_order(workers: int) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    once, twice = Interrupt(1), Interrupt(2)
+    with pytest.raises(KeyboardInterrupt, match="stopped after 2 rounds; nothing was kept"):
+        interrupted_by(once, workers=workers)
+    assert once.calls == ["round 1", "round 2", "interrupted after 2", "close"]
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_by(twice, workers=workers)
+    assert twice.calls == ["round 1", "round 2", "close"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+class Fatal(Site):
+    """Kills whoever works for it: once, or always."""
+
+    def __init__(self, name: str, data: Any, notes: Path, always: bool) -> None:
+        super().__init__(name, data, notes)
+        self._mark, self._always = notes / f"{name}.killed", always
+
+    def train(self) -> Any:
+        if self._always or not self._mark.exists():
+            self._mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().train()
+
+
+def test_a_killed_worker_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = TrainSettings(rounds=3, batch_size=4, workers=2, buffers="local")
+    calm: list[Any] = [Site(name, data, tmp_path) for name, data in clients().items()]
+    rough = [*calm[:2], Fatal("client-2", clients()["client-2"], tmp_path, always=False), *calm[3:]]
+    expected = train(mlp(dropout=0.5), calm, settings)
+    with caplog.at_level(logging.WARNING, "ttpfl"):
+        got = train(mlp(dropout=0.5), rough, settings)
+    assert same_state(got.model, expected.model)
+    assert got.history == expected.history
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "'client-2'" in caplog.text
+
+
+def test_a_client_that_always_kills_its_worker_is_named(tmp_path: Path) -> None:
+    sites: list[Any] = [Site(name, data, tmp_path) for name, data in clients().items()]
+    sites.append(Fatal("the-killer", pair(6, 1), tmp_path, always=True))
+    with pytest.raises(FederationError, match="'the-killer' ended its worker process twice"):
+        train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=2))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_clients_are_refused_by_name(workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = pair(6, 1)
+    good = clients((8, 8, 9, 9, 12))
+    settings = TrainSettings(rounds=3, batch_size=4, workers=workers, shuffle=False)
+    bad = {
+        "broken": Bad(),
+        "nan": (x / 0, y),
+        "huge": (x * 1e30, y),  # finite, but its answer is not
+        "labels": (x, y + 100),
+        "shape": (torch.zeros(6, 9), y),
+        "empty": (x[:0], y[:0]),
+    }
+    with caplog.at_level(logging.WARNING, "ttpfl"):
+        got = train(linear(), {**good, **bad}, TrainSettings(**{**vars(settings), "minimum": 0.4}))
+    without = train(linear(), good, settings)
+    assert same_state(got.model, without.model)
+    for record, other in zip(got.history, without.history, strict=True):
+        assert record["failed"] == sorted(bad)
+        assert record["clients"] == 11
+        assert not record["abandoned"]
+        assert record["train_loss"] == other["train_loss"]
+    for name, reason in {
+        "broken": "OSError: the disk is broken",
+        "nan": "NaN or Inf in sample 0",
+        "huge": "not finite",
+        "labels": "is not a class",
+        "empty": "no data",
+    }.items():
+        assert any(f"'{name}'" in r.message and reason in r.message for r in caplog.records), name
+
+
+class Sick(Site):
+    """Cannot answer in some rounds."""
+
+    def __init__(self, name: str, data: Any, notes: Path, rounds: set[int]) -> None:
+        super().__init__(name, data, notes)
+        self.rounds, self.round = rounds, 0
+
+    def train(self) -> Any:
+        self.round += 1
+        if self.round - 1 in self.rounds:
+            raise ConnectionError("away")
+        return super().train()
+
+
+def sick(tmp_path: Path, rounds: set[int], count: int = 3) -> list[Any]:
+    return [
+        Sick(name, data, tmp_path, rounds if number < count else set())
+        for number, (name, data) in enumerate(clients().items())
+    ]
+
+
+def test_a_round_with_too_few_answers_is_abandoned(tmp_path: Path) -> None:
+    vectors = []
+
+    class Watch(Callback):
+        def on_round(self, state: RunState, record: Record) -> None:
+            vectors.append((state.vector.clone(), {k: v.clone() for k, v in state.local.items()}))
+
+    settings = TrainSettings(rounds=4, batch_size=4, workers=0, minimum=0.5, buffers="local")
+    got = train(mlp(), sick(tmp_path, {1}), settings, callbacks=[Watch()])
+    assert [record["abandoned"] for record in got.history] == [False, True, False, False]
+    assert got.history[1]["failed"] == ["client-0", "client-1", "client-2"]
+    assert torch.equal(vectors[1][0], vectors[0][0])
+    assert all(torch.equal(vectors[1][1][client], vectors[0][1][client]) for client in range(4))
+    assert not torch.equal(vectors[2][0], vectors[1][0])
+    # Exactly at the minimum is enough.
+    got = train(mlp(), sick(tmp_path, {1}, count=2), settings)
+    assert not got.history[1]["abandoned"]
+
+
+def test_three_abandoned_rounds_in_a_row_end_the_run(tmp_path: Path) -> None:
+    settings = TrainSettings(rounds=9, batch_size=4, workers=0)
+    with pytest.raises(FederationError, match=r"3 rounds in a row.*client-0, client-1, client-2"):
+        train(mlp(), sick(tmp_path, {1, 2, 3}), settings)
+    assert len(train(mlp(), sick(tmp_path, {1, 2, 4, 5}), settings).history) == 9
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_if_all_fail_the_reason_is_told(workers: int) -> None:
+    bad = {"north": Bad(9), "south": Bad(5)}
+    with pytest.raises(FederationError, match=r"all 2 clients of round 0 failed; 'north'.*disk is broken"):
+        train(linear(), bad, TrainSettings(workers=workers))
+    with pytest.raises(FederationError, match=r"all 2 clients of round 0 failed; 'north'.*disk is broken"):
+        learn(linear(), bad, LearnSettings(workers=workers))
+
+
+def test_namesakes_count_each(tmp_path: Path) -> None:
+    twins = sick(tmp_path, {0})
+    for one in twins[:3]:
+        one.id = "twin"
+    got = train(linear(), twins, TrainSettings(rounds=1, batch_size=4, workers=0))
+    assert got.history[0]["failed"] == ["twin"] * 3
+    assert got.history[0]["abandoned"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        pytest.skip(f"cannot mount a small disk: {error}")
+    if done.returncode:
+        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("spare", [0, 3_000, 20_000])
+def test_a_full_disk(small_disk: Path, spare: int) -> None:
+    """Full at once, in the middle of a checkpoint, or some rounds later."""
+    ballast = small_disk / "ballast"
+
+    class Fill(Callback):
+        def on_round(self, state: RunState, record: Record) -> None:
+            if state.round == 3:
+                free = os.statvfs(small_disk)
+                ballast.write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - spare)))
+
+    settings = TrainSettings(rounds=30, cohort=3, batch_size=4, workers=0, keep=30)
+    data = clients((8, 9, 5, 6))
+    with pytest.raises(FederationError, match=r"could not be written.*No space left.*intact.*resume"):
+        train(mlp(), data, settings, run_dir=small_disk, callbacks=[Fill()])
+    assert not list((small_disk / "checkpoints").glob(".*"))
+    ballast.unlink()
+    settings = TrainSettings(**{**vars(settings), "keep": 2})
+    got = train(mlp(), data, settings, run_dir=small_disk, resume=True)
+    expected = train(mlp(), data, settings)
+    assert same_state(got.model, expected.model)
+    assert got.history == expected.history

@@ -1,0 +1,51 @@
+"""What every engine shares knows of no engine."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import ttpfl
+
+SOURCE = Path(ttpfl.__file__).parent
+ENGINES = {"ttpfl.federation.engine", "ttpfl.federation.processes", "ttpfl.federation.session"}
+
+
+def imported(module: str) -> set[str]:
+    """All modules of this library that a module needs, directly or not."""
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = SOURCE.parent / Path(*name.split("."))
+        file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+        # The top gathers everything, for users' convenience: nobody needs it for that.
+        if name in seen or name == "ttpfl" or not file.exists():
+            continue
+        seen.add(name)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                waiting += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return seen
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "ttpfl.federation.local_training",
+        "ttpfl.federation.aggregation",
+        "ttpfl.federation.rate_average",
+        "ttpfl.federation.state_vector",
+        "ttpfl.federation.tally",
+        "ttpfl.federation.traffic",
+        "ttpfl.learning",  # refinement at a client, and the sampler
+    ],
+)
+def test_pure_parts_import_no_engine(module: str) -> None:
+    assert not imported(module) & ENGINES
+
+
+def test_the_walk_finds_engines() -> None:
+    assert imported("ttpfl.federation.train") >= ENGINES

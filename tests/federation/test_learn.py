@@ -1,0 +1,210 @@
+"""Rate learning on all cores: the core's `learn_rates` to the bit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import Bad, Noisy, clients, linear, mlp, pair
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import ttpfl
+from conftest import untouched
+from networks import CLASSES, NETWORKS, make
+from ttpfl.errors import FederationError
+from ttpfl.federation import LearnSettings, learn
+from ttpfl.federation.callbacks import RunInfo
+from ttpfl.federation.progress import communication
+
+
+def images(name: str, count: int = 5) -> dict[str, Any]:
+    torch.manual_seed(5)
+    inputs = NETWORKS[name][1]
+    return {f"site-{n}": (inputs(9 + n), torch.randint(CLASSES, (9 + n,))) for n in range(count)}
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("mode", ["batch", "online"])
+def test_the_same_bits_as_the_core(workers: int, mode: Any) -> None:
+    model, data = make("mlp"), images("mlp")
+    shared = {"rounds": 3, "cohort": 4, "lr": 0.2, "batch_size": 4, "seed": 2}
+    expected = ttpfl.learn_rates(model, data, mode=mode, local_epochs=2, **shared)
+    with untouched(model):
+        got = learn(model, data, LearnSettings(mode=mode, epochs=2, workers=workers, **shared)).rates
+    assert torch.equal(got.values, expected.values)
+    assert got.values.any()
+    assert got.mode == mode
+    assert got.weights_hash == expected.weights_hash
+    assert got.learned["clients"] == 5
+
+
+@pytest.mark.parametrize("granularity", ["layer", "kind"])
+def test_convolutions_granularity_and_a_warm_start(granularity: Any) -> None:
+    model, data = make("cnn18"), images("cnn18", 3)
+    begin = ttpfl.Rates.zeros(model, granularity=granularity)
+    begin.values += 0.01
+    expected = ttpfl.learn_rates(model, data, rounds=2, batch_size=5, rates=begin)
+    got = learn(model, data, LearnSettings(rounds=2, batch_size=5, workers=2), rates=begin).rates
+    assert torch.equal(got.values, expected.values)
+    assert torch.equal(begin.values, torch.full_like(begin.values, 0.01))
+
+
+def test_the_cache_changes_nothing() -> None:
+    model, data = make("cnn18"), images("cnn18", 4)
+    results = [
+        learn(model, data, LearnSettings(rounds=3, batch_size=5, workers=workers, direction_cache=size))
+        for workers, size in ((0, 0), (0, 300_000), (2, 2**30), (2, 100_000))
+    ]
+    for other in results[1:]:
+        assert torch.equal(other.rates.values, results[0].rates.values)
+        assert other.history == results[0].history
+
+
+def test_random_data_and_dataloaders() -> None:
+    def data() -> dict[str, Any]:
+        own = torch.Generator().manual_seed(4)
+        return {
+            "noisy": Noisy(pair(9, 1), seconds=0.02),
+            "loader": DataLoader(TensorDataset(*pair(10, 2)), 4, shuffle=True),
+            "own": DataLoader(TensorDataset(*pair(10, 3)), 4, shuffle=True, generator=own),
+            "dict": dict(zip(("input", "labels"), pair(7, 4), strict=True)),
+        }
+
+    model = mlp()
+    results = []
+    for workers in (0, 1, 2, 3):
+        with untouched(model):
+            results.append(learn(model, data(), LearnSettings(rounds=3, batch_size=4, workers=workers)))
+    for other in results[1:]:
+        assert torch.equal(other.rates.values, results[0].rates.values)
+        assert other.history == results[0].history
+    fixed = {name: client for name, client in data().items() if name != "noisy"}
+    expected = ttpfl.learn_rates(model, fixed, rounds=3, batch_size=4)
+    got = learn(model, fixed, LearnSettings(rounds=3, batch_size=4, workers=2)).rates
+    assert torch.equal(got.values, expected.values)
+
+
+@pytest.mark.parametrize("average", ["median", "trimmed"])
+def test_robust_averages(average: str) -> None:
+    model, data = mlp(), clients((8, 8, 8, 8, 8))
+    turns = torch.stack(
+        [ttpfl.learn_rates(model, [one], rounds=1, batch_size=4).values for one in data.values()]
+    )
+    options = {"rounds": 1, "batch_size": 4, "workers": 2, "average": average, "trim": 0.2}
+    got = learn(model, data, LearnSettings(**options)).rates.values
+    ordered = turns.double().sort(0).values
+    expected = ordered[2] if average == "median" else ordered[1:4].mean(0)
+    assert torch.allclose(got.double(), expected, rtol=0, atol=1e-9)
+
+
+def test_traffic_is_the_model_once_and_the_rates_every_round() -> None:
+    model, data = mlp(), clients((8, 8, 8))
+    rounds = 5
+    history = learn(model, data, LearnSettings(rounds=rounds, batch_size=4, workers=0)).history
+    numbers = sum(t.numel() for t in model.state_dict().values() if t.is_floating_point())
+    rates = len(ttpfl.Rates.zeros(model).values)
+    assert history[-1]["bytes_total"] == 3 * 4 * (numbers + 2 * rounds * rates)
+    assert history[0]["bytes"] - history[1]["bytes"] == 3 * 4 * numbers
+    text = communication(RunInfo("learn", rounds, 3, 3, numbers, rates))
+    assert f"D + 2Td = {numbers + 2 * rounds * rates:,}" in text
+    assert f"2TD = {2 * rounds * numbers:,}" in text
+
+
+def test_traffic_with_partial_participation() -> None:
+    """Who comes for the first time gets the model; also after a resume."""
+    history = learn(
+        mlp(), clients((4,) * 6), LearnSettings(rounds=6, cohort=2, batch_size=4, workers=0)
+    ).history
+    rates = len(ttpfl.Rates.zeros(mlp()).values)
+    numbers = sum(t.numel() for t in mlp().state_dict().values() if t.is_floating_point())
+    reached: set[int] = set()
+    for record in history:
+        cohort = set(ttpfl.learning.draw_cohort(range(6), 2, 0, record["round"]))
+        assert record["bytes"] == 4 * (2 * 2 * rates + numbers * len(cohort - reached))
+        reached |= cohort
+
+
+def test_files_and_resume(tmp_path: Path) -> None:
+    model, data = mlp(), clients()
+
+    def settings(rounds: int) -> LearnSettings:
+        return LearnSettings(rounds=rounds, cohort=3, batch_size=4, workers=2, mode="online")
+
+    whole = learn(model, data, settings(4), run_dir=tmp_path / "whole")
+    learn(model, data, settings(2), run_dir=tmp_path / "parts")
+    parts = learn(model, data, settings(4), run_dir=tmp_path / "parts", resume=True)
+    assert torch.equal(parts.rates.values, whole.rates.values)
+    assert parts.history == whole.history
+    for folder in ("whole", "parts"):
+        lines = (tmp_path / folder / "history.jsonl").read_text().splitlines()
+        assert [json.loads(line) for line in lines] == whole.history
+        loaded = ttpfl.Rates.load(tmp_path / folder / "rates.safetensors", model)
+        assert torch.equal(loaded.values, whole.rates.values)
+        assert loaded.mode == "online"
+
+
+def test_resume_with_other_rates_is_refused(tmp_path: Path) -> None:
+    model, data = mlp(), clients()
+    learn(model, data, LearnSettings(rounds=1, batch_size=4, workers=0), run_dir=tmp_path)
+    settings = LearnSettings(rounds=2, batch_size=4, workers=0)
+    begin = ttpfl.Rates.zeros(model)
+    begin.values += 1
+    with pytest.raises(FederationError, match="begin was"):
+        learn(model, data, settings, run_dir=tmp_path, resume=True, rates=begin)
+    with pytest.raises(FederationError, match="model was"):
+        learn(mlp(1), data, settings, run_dir=tmp_path, resume=True)
+
+
+def test_bad_clients_are_left_out() -> None:
+    x, y = pair(8, 1)
+    good = clients((8, 8, 8))
+    settings = LearnSettings(rounds=2, batch_size=4, workers=2)
+    bad = {"broken": Bad(), "nan": (x * float("nan"), y), "empty": (x[:0], y[:0])}
+    result = learn(mlp(), {**good, **bad}, settings)
+    assert result.history[0]["failed"] == ["broken", "empty", "nan"]
+    assert torch.equal(result.rates.values, learn(mlp(), good, settings).rates.values)
+
+
+def test_early_stopping_and_evaluation() -> None:
+    seen: list[ttpfl.Rates] = []
+
+    def evaluate(rates: ttpfl.Rates) -> dict[str, float]:
+        seen.append(rates)
+        return {"accuracy": 0.25}
+
+    settings = LearnSettings(rounds=60, batch_size=4, workers=0, lr=50.0, patience=2, eval_every=1)
+    result = learn(mlp(), clients(), settings, evaluate=evaluate)
+    losses = [record["validation_loss"] for record in result.history]
+    best = min(range(len(losses)), key=losses.__getitem__)
+    assert len(losses) == best + 3 < 60
+    assert result.rates.learned["rounds"] == best
+    expected = seen[best - 1].values if best else torch.zeros_like(seen[0].values)
+    assert torch.equal(result.rates.values, expected)
+    assert result.history[0]["target"] == {"accuracy": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr": 0.0}, "lr is 0"),
+        ({"mode": "both"}, "'both'"),
+        ({"average": "mode"}, "'mode'"),
+        ({"trim": 0.5}, "trim is 0.5"),
+        ({"direction_cache": -1}, "direction_cache is -1"),
+        ({"epochs": 0}, "epochs is 0"),
+    ],
+    ids=str,
+)
+def test_senseless_choices(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(FederationError, match=message):
+        LearnSettings(**options)
+
+
+def test_a_model_without_batchnorm_and_frozen_parts() -> None:
+    model: nn.Module = linear()
+    model.weight.requires_grad_(False)
+    expected = ttpfl.learn_rates(model, clients(), rounds=2, batch_size=4)
+    got = learn(model, clients(), LearnSettings(rounds=2, batch_size=4, workers=2)).rates
+    assert torch.equal(got.values, expected.values)

@@ -1,0 +1,59 @@
+"""What is shown beside a run."""
+
+import importlib.util
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from small import clients, linear
+
+from ttpfl.federation import Callback, TrainSettings, train
+from ttpfl.federation.progress import Display, TensorBoard
+from ttpfl.federation.state import Record, RunState
+
+
+def shown(terminal: bool, *more: Callback, **options: Any) -> str:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=200)
+    settings = TrainSettings(rounds=3, batch_size=4, workers=0, **options)
+    try:
+        train(linear(), clients(), settings, callbacks=[Display(console), *more])
+    except ZeroDivisionError:
+        text.write("failed")
+    return text.getvalue()
+
+
+def test_a_terminal_shows_everything() -> None:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", shown(terminal=True))  # without colours
+    assert "training" in text
+    assert "3/3" in text
+    assert "validation" in text
+    assert "2TD = 90 numbers" in text  # 2 x 3 rounds x 15 weights
+
+
+def test_quiet_without_a_terminal() -> None:
+    assert shown(terminal=False).strip() == ""
+
+
+def test_the_terminal_is_given_back_after_an_error() -> None:
+    class Trouble(Callback):
+        def on_round(self, state: RunState, record: Record) -> None:
+            raise ZeroDivisionError
+
+    hide, show = "\x1b[?25l", "\x1b[?25h"  # the cursor
+    text = shown(True, Trouble())
+    assert text.endswith("failed")
+    assert text.count(hide) == text.count(show) == 1
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    if importlib.util.find_spec("tensorboard") is None:
+        with pytest.raises(ImportError, match="pip install tensorboard"):
+            TensorBoard(str(tmp_path))
+        pytest.skip("the package tensorboard is not installed")
+    settings = TrainSettings(rounds=2, batch_size=4, workers=0)
+    train(linear(), clients(), settings, callbacks=[TensorBoard(str(tmp_path))])
+    assert any(path.stat().st_size for path in tmp_path.iterdir())

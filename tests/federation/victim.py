@@ -1,0 +1,57 @@
+"""A run to be killed, interrupted and resumed: as a script, or in a forked process."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from small import Site, clients, mlp
+
+from ttpfl.federation import Callback, TrainSettings, train
+from ttpfl.federation.state import Record, RunState
+from ttpfl.federation.train import Trained
+
+ROUNDS = 8
+
+
+class Diary(Callback):
+    """Notes every round that was computed, also those that are forgotten later."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "diary"
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        with open(self._path, "a") as file:
+            file.write(f"{record['round']}\n")
+
+
+def sites(notes: Path) -> list[Any]:
+    notes.mkdir(parents=True, exist_ok=True)
+    return [
+        Site(name, data, notes, seconds=0.002 * number)
+        for number, (name, data) in enumerate(clients((8, 9, 5, 6)).items())
+    ]
+
+
+def go(directory: Path, resume: bool = False, rounds: int = ROUNDS, workers: int = 2) -> Trained:
+    torch.set_num_threads(1)
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = TrainSettings(rounds=rounds, cohort=3, batch_size=4, workers=workers, buffers="local")
+    return train(
+        mlp(dropout=0.5),
+        sites(directory / "pids"),
+        settings,
+        run_dir=directory,
+        resume=resume,
+        callbacks=[Diary(directory)],
+    )
+
+
+def workers_of(directory: Path) -> list[int]:
+    return [int(path.name) for path in (directory / "pids").iterdir()]
+
+
+if __name__ == "__main__":
+    print(f"main {os.getpid()}", flush=True)
+    go(Path(sys.argv[1]), resume="--resume" in sys.argv, rounds=int(sys.argv[2]))
