@@ -85,7 +85,7 @@ def test_everything_in_info_can_be_set(tmp_path: Path) -> None:
         (["show", "digits", "--set", "seed"], "--set seed: it takes the form key=value"),
         (["show", "digits", "--seed", "1", "--set", "seed=2"], "seed is given twice"),
         (["show", "digits", "--option", "size=2"], "digits has no option 'size'; it has: seed"),
-        (["show", "digits", "--set", "source_clients=9000"], "ask for fewer clients or a smaller ratio"),
+        (["show", "digits", "--set", "source_clients=9000"], "ask for fewer clients, a smaller ratio"),
         (["corruptions", "digits", "--image", "9297"], "digits has 9297 images: 0 to 9296"),
         (["check", "nowhere.json"], "nowhere.json: No such file or directory"),
         (["download", "digits5"], "digits5 cannot be downloaded"),

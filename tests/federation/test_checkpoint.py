@@ -16,7 +16,7 @@ from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, TrainSettings, checkpoint, train
 from ttpfl.federation.checkpoint import Checkpoints
 from ttpfl.federation.state import Record, RunState
-from ttpfl.federation.train import Trained
+from ttpfl.federation.training import Trained
 
 
 def data() -> dict[str, Any]:

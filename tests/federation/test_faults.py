@@ -23,7 +23,7 @@ from small import Bad, Site, clients, environment, linear, mlp, pair, same_state
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.state import Record, RunState
-from ttpfl.federation.train import Trained
+from ttpfl.federation.training import Trained
 
 HERE = Path(__file__).parent
 

@@ -48,4 +48,4 @@ def test_pure_parts_import_no_engine(module: str) -> None:
 
 
 def test_the_walk_finds_engines() -> None:
-    assert imported("ttpfl.federation.train") >= ENGINES
+    assert imported("ttpfl.federation.training") >= ENGINES

@@ -10,7 +10,7 @@ from small import Site, clients, mlp
 
 from ttpfl.federation import Callback, TrainSettings, train
 from ttpfl.federation.state import Record, RunState
-from ttpfl.federation.train import Trained
+from ttpfl.federation.training import Trained
 
 ROUNDS = 8
 
