@@ -1,6 +1,7 @@
 """Learning rates: one client's turn, rounds over cohorts, the cache."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import ttpfl
 from conftest import untouched
 from networks import CLASSES, NETWORKS, batches, make, some_rates
+from ttpfl.direction import Change, DirectionCache
 from ttpfl.learning import draw_cohort
 
 
@@ -341,3 +343,16 @@ def test_proposition_3_1() -> None:
     adapted = ttpfl.Personalizer(model, rates, objective=objective)(x)
     target = (q[:, None] * likelihood / (q[:, None] * likelihood).sum(0)).T
     torch.testing.assert_close(adapted.softmax(1), target)
+
+
+def test_cache_that_keeps_the_first_serves_turns_that_do_not_all_fit() -> None:
+    def direction(number: int) -> dict[str, Change]:
+        return {"w": Change(torch.full((4,), float(number)), None, (4,))}
+
+    recent, first = DirectionCache(budget_bytes=40), DirectionCache(budget_bytes=40, keep="first")
+    for cache in (recent, first):
+        for number in (0, 1, 2) * 5:  # room for two of three
+            assert cache.get(number, partial(direction, number))["w"].value[0] == number
+    assert recent.hits == 0
+    assert first.hits == 8
+    assert first.bytes == 32

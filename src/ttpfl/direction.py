@@ -6,10 +6,11 @@ model, in one evaluation-mode pass.
 """
 
 import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -177,7 +178,11 @@ def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | No
 
 
 class DirectionCache:
-    """Keeps directions of batches that come again, up to `budget_bytes`; the least recently used go first.
+    """Keeps directions of batches that come again, up to `budget_bytes`.
+
+    What is kept when there is no more room: with `keep="recent"` the least recently used go first, which
+    suits changing models; with `keep="first"` nothing new comes in, which suits one model and clients
+    that take their turns again and again (where the least recently used would always be the next).
 
     Entries are found by the content of the batch, the model's weights and the plain attributes of
     its layers, so the same cache may serve many models, clients and threads. Results are the same
@@ -189,7 +194,8 @@ class DirectionCache:
     (0, 0, 0)
     """
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, keep: Literal["recent", "first"] = "recent") -> None:
+        self._room = budget_bytes if keep == "first" else math.inf
         if budget_bytes < 0:
             raise ValueError(f"budget_bytes is {budget_bytes}: it must not be negative (0 keeps nothing)")
         self.budget_bytes = budget_bytes
@@ -218,7 +224,8 @@ class DirectionCache:
         direction = compute()
         size = _bytes_of(direction)
         with self._lock:
-            if key is not None and key not in self._entries and size <= self.budget_bytes:
+            fits = size <= self.budget_bytes and self.bytes + size <= self._room
+            if key is not None and key not in self._entries and fits:
                 self._entries[key] = direction
                 self.bytes += size
                 while self.bytes > self.budget_bytes:

@@ -62,7 +62,7 @@ def slow_fedavg(
                     for p in net.parameters():
                         p -= lr * p.grad
             answers.append({key: value.detach().clone() for key, value in net.state_dict().items()})
-            weights.append(size)
+            weights.append(len(y))
             if local:
                 own[name] = {key: value for key, value in answers[-1].items() if key in buffers}
         state = {

@@ -91,7 +91,7 @@ def learn(
             begin,
             roster,
             settings,
-            DirectionCache(settings.direction_cache // max(1, processes)),
+            DirectionCache(settings.direction_cache // max(1, processes), keep="first"),
             objective,
             loss,
         ),

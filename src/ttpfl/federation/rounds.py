@@ -74,6 +74,7 @@ def run_rounds(
                     callback.on_interrupt(state)
                 raise
             record["bytes"] = traffic.count(cohort)
+            record["bytes_per_client"] = record["bytes"] / len(cohort)
             record["bytes_total"] = traffic.total
             state.vector, state.round = vector, state.round + 1
             state.history.append(record)

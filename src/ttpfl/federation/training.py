@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
@@ -154,19 +155,21 @@ class ModelWork:
             split = self.layout.buffers_from
             begin = torch.cat([message[:split], answer[: self.layout.length - split]])
         trainer.load(begin)
-        report: Report = {}
+        tallies: Report = {}
         if settings.validate_every and job.round % settings.validate_every == 0:
             held_back = self.roster.data(job.client, "validation", seed)
-            report["validation"] = asdict(trainer.evaluate(held_back, seed))
+            tallies["validation"] = asdict(trainer.evaluate(held_back, seed))
         data = self.roster.data(job.client, "train", seed)
         if self.needs_loss_before:
             before = trainer.evaluate(data, seed)
             if not math.isfinite(before.loss):
                 raise BatchError("the global model's loss on its data is not finite")
-            report["before"] = asdict(before)
-        report["train"] = asdict(trainer.train(data, seed))
+            tallies["before"] = asdict(before)
+        trained = trainer.train(data, seed)
         pack(trainer.model, answer)
-        return report
+        # A client weighs as much as it has; how much that is, a DataLoader shows when it is used.
+        samples = trained.samples if isinstance(data, DataLoader) else self.roster.size(job.client, "train")
+        return {"samples": samples, "tallies": {**tallies, "train": asdict(trained)}}
 
 
 class ModelServer:
@@ -192,14 +195,13 @@ class ModelServer:
 
     def add(self, answer: Answer) -> None:
         """One more model."""
-        report = answer.report
-        trained = Tally(**report["train"])
-        before = Tally(**report["before"]).mean_loss if "before" in report else 0.0
-        reply = Reply(answer.vector, trained.samples, before)
+        tallies = answer.report["tallies"]
+        before = Tally(**tallies["before"]).mean_loss if "before" in tallies else 0.0
+        reply = Reply(answer.vector, answer.report["samples"], before)
         self._algorithm.add(self._sums, reply, self._state.vector, self._layout, self._lr)
         if self._local:
             self._buffers[answer.job.client] = answer.vector[self._layout.buffers_from :].clone()
-        self._tallies.add(report)
+        self._tallies.add(tallies)
 
     def finish(self) -> Tensor:
         """The next global model."""
