@@ -71,6 +71,19 @@ def differs(a: list[Tensor], b: list[Tensor]) -> bool:
     return any(float((x - y).detach().abs().max()) > 1e-3 for x, y in zip(a, b, strict=True))
 
 
+class LooksAtStrides(networks.ViewNet):
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.stride(1) > 1, "not in the usual layout"
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [networks.ViewNet, LooksAtStrides])
+def test_models_that_depend_on_the_memory_layout(kind: type[nn.Module]) -> None:
+    model, batches = kind().eval(), stream("view")
+    ours = answers(methods.make("bn-adapt", prior=1e9), model, batches)  # as good as no adaptation
+    assert_same(ours, [model(x) for x in batches])
+
+
 # BN-Adapt
 
 

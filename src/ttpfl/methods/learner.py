@@ -1,6 +1,6 @@
 """What methods that change parameters of their model from batch to batch have in common."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -59,11 +59,16 @@ class Learner(Personal):
         """One step down the gradient of the loss."""
         self.optimizer.step(self.gradients(loss))
 
+    def put(self, values: Sequence[Tensor]) -> None:
+        """Set the parameters that learn."""
+        with torch.inference_mode(False), torch.no_grad():
+            for parameter, value in zip(self.parameters, values, strict=True):
+                parameter.copy_(value)
+
     def reset(self) -> None:
         """The parameters as they were, and an optimizer that has seen nothing."""
-        with torch.inference_mode(False), torch.no_grad():
-            for parameter, fresh in zip(self.parameters, self.fresh, strict=True):
-                parameter.copy_(fresh)
+        self.put(self.fresh)
+        with torch.inference_mode(False):
             self.optimizer = self._optimizer()
 
 

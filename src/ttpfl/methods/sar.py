@@ -69,22 +69,17 @@ class _SAR(Learner):
         here = [parameter.detach().clone() for parameter in self.parameters]
         scale = self._config.rho / (torch.stack([g.norm() for g in uphill]).norm() + 1e-12)
         try:
-            self._put([old + scale * gradient for old, gradient in zip(here, uphill, strict=True)])
+            self.put([old + scale * gradient for old, gradient in zip(here, uphill, strict=True)])
             entropy = entropies(self.forward(batch, batch_statistics))
             still = reliable & (entropy.detach() < margin)
             loss = entropy[still].mean()
             gradients = self.gradients(loss) if still.any() else None
         finally:
-            self._put(here)
+            self.put(here)
         if gradients is None:
             return None
         self.optimizer.step(gradients)
         return float(loss.detach())
-
-    @torch.no_grad()
-    def _put(self, values: list[Tensor]) -> None:
-        for parameter, value in zip(self.parameters, values, strict=True):
-            parameter.copy_(value)
 
     def reset(self) -> None:
         super().reset()
