@@ -84,7 +84,11 @@ class FastLayout(DrawWatch):
 
     def __init__(self, narrow: Narrow, relaid: bool) -> None:
         super().__init__()
-        self._rules: dict[Any, Callable[..., Any]] = {torch.conv2d: partial(conv2d, narrow)}
+        self._rules: dict[Any, Callable[..., Any]] = {
+            torch.conv2d: partial(conv2d, narrow),
+            F.group_norm: partial(_group_norm, F.group_norm),
+            torch.group_norm: partial(_group_norm, torch.group_norm),
+        }
         if relaid:
             # Such maps cannot always be viewed flat; a reshape is a view where one exists.
             self._rules[torch.Tensor.view] = _view
@@ -114,6 +118,12 @@ class Arithmetic(FastLayout):
 def _view(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     as_dtype = kwargs or isinstance(args[0], torch.dtype)
     return tensor.view(*args, **kwargs) if as_dtype else tensor.reshape(*args)
+
+
+def _group_norm(func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    # In the channels_last layout, torch (2.13) crashes the process in the backward pass on a CPU where
+    # the scale needs a gradient and the input does not.
+    return func(input if input.requires_grad else input.contiguous(), *args, **kwargs)
 
 
 def _refuse(*args: Any, **kwargs: Any) -> None:

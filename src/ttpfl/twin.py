@@ -78,7 +78,7 @@ class Twin:
     def __init__(
         self, model: nn.Module, movable: Iterable[ModuleSpec], readout: Readout | None = None
     ) -> None:
-        self.model = _private_copy(model)
+        self.model = private_copy(model)
         self.model.eval()
         self.specs = {spec.name: spec for spec in movable}
         self.readout = readout
@@ -334,7 +334,7 @@ def _set_random_state(device: torch.device, state: Tensor) -> None:
         torch.set_rng_state(state)
 
 
-def _private_copy(model: nn.Module) -> nn.Module:
+def private_copy(model: nn.Module) -> nn.Module:
     """A deep copy that shares nothing with `model`, and without its gradients."""
     memo: dict[int, Any] = {}
     with torch.inference_mode(False), torch.no_grad():

@@ -21,7 +21,7 @@ class _ATP(Method):
         if self.needs_rates not in knowledge.rates:
             there = ", ".join(knowledge.rates) or "none"
             raise MethodError(f"{self.name} needs rates of the kind {self.needs_rates!r}; there are: {there}")
-        return _Personalized(Personalizer(model, knowledge.rates[self.needs_rates], mode=self.mode))
+        return Personalized(Personalizer(model, knowledge.rates[self.needs_rates], mode=self.mode))
 
 
 @method("atp-batch")
@@ -54,13 +54,17 @@ class ATPStats(_ATP):
     needs_rates: ClassVar[str] = "stats"
 
 
-class _Personalized(Personal):
+class Personalized(Personal):
+    """A `Personalizer` behind the methods' interface."""
+
     def __init__(self, personalizer: Personalizer) -> None:
         self._personalizer = personalizer  # it has a copy of the model of its own
 
     def adapt(self, batch: Any) -> Tensor:
+        """What the personalizer answers."""
         logits: Tensor = self._personalizer(batch)
         return logits
 
     def reset(self) -> None:
+        """Forget all directions."""
         self._personalizer.reset()

@@ -6,7 +6,6 @@ federated as rates are. At a target client, `personal` makes an instance that se
 batches, one after the other, and answers each with logits.
 """
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from ttpfl.data.lookup import find
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.inputs import Inputs, all_finite, checked
 from ttpfl.rates import Rates
-from ttpfl.twin import isolated
+from ttpfl.twin import isolated, private_copy
 
 Summary = dict[str, Tensor]
 Labelled = Iterable[tuple[Any, Tensor]]
@@ -44,9 +43,9 @@ class Personal(ABC):
     """A method at one client. It works on a copy of the model, which it may change as it likes."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = copy.deepcopy(model).eval()
+        self.model = private_copy(model).eval()  # also under inference mode, ready for autograd
         for parameter in self.model.parameters():
-            parameter.requires_grad_(False).grad = None
+            parameter.requires_grad_(False)
 
     def __call__(self, batch: Any) -> Tensor:
         """Logits of an unlabelled batch, after learning from it what the method learns.
@@ -54,7 +53,7 @@ class Personal(ABC):
         A batch that cannot be used (empty, NaN) raises an error, and nothing is learned from it.
         """
         with isolated():
-            checked(Inputs((batch,), {}))
+            (batch,), _ = checked(Inputs((batch,), {}))
             logits = self.adapt(batch).detach()
         if not all_finite(logits):
             raise BatchError("the adapted model gives logits that are not finite: try a smaller step size")

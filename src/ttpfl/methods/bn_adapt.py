@@ -1,0 +1,47 @@
+"""BN-Adapt: statistics of BatchNorm between those of training and those of the batch."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.normalisation import require_batch_norm, with_prior
+from ttpfl.methods.passes import Passes
+
+
+@method("bn-adapt")
+@dataclass(frozen=True)
+class BNAdapt(Method):
+    """BatchNorm's mean and variance are mixed from the stored ones and the batch's; nothing is learned.
+
+    The stored statistics count as `prior` samples, the batch's as many as it has. Schneider, Rusak,
+    Eck, Bringmann, Brendel and Bethge: Improving robustness against common corruptions by covariate
+    shift adaptation, NeurIPS 2020.
+    """
+
+    prior: float = tunable(
+        16.0,
+        "how many samples the stored statistics count for; 0 is the batch alone",
+        (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0),
+    )
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        """The model with mixed statistics."""
+        return _BNAdapt(model, self.prior)
+
+
+class _BNAdapt(Personal):
+    def __init__(self, model: nn.Module, prior: float) -> None:
+        require_batch_norm(model)
+        super().__init__(model)
+        self._passes = Passes[Tensor](self.model)
+        self._batch_norm = with_prior(prior)
+
+    @torch.no_grad()
+    def adapt(self, batch: Any) -> Tensor:
+        return self._passes(batch, self._batch_norm)
+
+    def reset(self) -> None:
+        pass  # every batch is on its own

@@ -1,0 +1,86 @@
+"""SAR: sharpness-aware and reliable entropy minimisation."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.learner import Learner, entropies
+from ttpfl.methods.normalisation import affine_parameters, batch_statistics
+from ttpfl.network import describe
+
+
+@method("sar")
+@dataclass(frozen=True)
+class SAR(Method):
+    """As Tent, on samples of low entropy, towards flat minima, and back to the start on collapse.
+
+    Scale and shift of the normalisation layers learn, except in the last quarter of the network's
+    blocks (ResNet's layer4, the last three of a transformer's twelve). The gradient is taken where the
+    loss within a distance of `rho` is largest. Niu, Wu, Zhang, Wen, Chen, Zhao and Tan: Towards
+    stable test-time adaptation in dynamic wild world, ICLR 2023.
+    """
+
+    lr: float = tunable(2.5e-4, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2))
+    margin: float = tunable(0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6))
+    rho: float = tunable(0.05, "how far to look for sharpness", (0.01, 0.02, 0.05, 0.1, 0.2))
+    recovery: float = tunable(0.2, "mean entropy that counts as collapse", (0.0, 0.05, 0.1, 0.2, 0.3))
+    optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam")
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        """The model, ready to learn."""
+        return _SAR(model, self)
+
+
+def lower_affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Scale and shift of normalisation layers, but of the last quarter of the blocks that have any."""
+    found = affine_parameters(model)
+    block = {spec.name: spec.block for spec in describe(model)}
+    blocks = list(dict.fromkeys(block[name] for name in found))
+    kept = blocks[: len(blocks) - len(blocks) // 4]
+    return {name: parameter for name, parameter in found.items() if block[name] in kept}
+
+
+class _SAR(Learner):
+    _mean: float | None  # of the entropy where the gradient is taken
+
+    def __init__(self, model: nn.Module, config: SAR) -> None:
+        super().__init__(model, lower_affine_parameters, config.optimizer, config.lr)
+        self._config = config
+
+    def adapt(self, batch: Any) -> Tensor:
+        logits = self.forward(batch, batch_statistics)
+        margin = self._config.margin * math.log(logits.shape[1])
+        entropy = entropies(logits)
+        reliable = entropy.detach() < margin
+        if reliable.any():
+            loss = self._sharp(batch, self.gradients(entropy[reliable].mean()), reliable, margin)
+            if loss is not None:
+                self._mean = loss if self._mean is None else 0.9 * self._mean + 0.1 * loss
+                if self._mean < self._config.recovery:
+                    self.reset()
+        return logits
+
+    def _sharp(self, batch: Any, uphill: tuple[Tensor, ...], reliable: Tensor, margin: float) -> float | None:
+        """A step by the gradient found uphill; the entropy there, if any sample is still reliable."""
+        here = [parameter.detach().clone() for parameter in self.parameters]
+        scale = self._config.rho / (torch.stack([g.norm() for g in uphill]).norm() + 1e-12)
+        try:
+            self.put([old + scale * gradient for old, gradient in zip(here, uphill, strict=True)])
+            entropy = entropies(self.forward(batch, batch_statistics))
+            still = reliable & (entropy.detach() < margin)
+            loss = entropy[still].mean()
+            gradients = self.gradients(loss) if still.any() else None
+        finally:
+            self.put(here)
+        if gradients is None:
+            return None
+        self.optimizer.step(gradients)
+        return float(loss.detach())
+
+    def reset(self) -> None:
+        super().reset()
+        self._mean = None

@@ -1,0 +1,35 @@
+"""Tent: entropy minimisation in the affine parameters of normalisation layers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.learner import Learner, entropies
+from ttpfl.methods.normalisation import affine_parameters, batch_statistics
+
+
+@method("tent")
+@dataclass(frozen=True)
+class Tent(Method):
+    """Scale and shift of all normalisation layers learn to make predictions certain.
+
+    BatchNorm uses the batch's statistics. Each batch is answered first, then it gives one step down the
+    mean entropy, and learning goes on from batch to batch. Wang, Shelhamer, Liu, Olshausen and
+    Darrell: Tent: fully test-time adaptation by entropy minimization, ICLR 2021.
+    """
+
+    lr: float = tunable(1e-3, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2))
+    optimizer: str = tunable("adam", "adam, or sgd with a momentum of 0.9 (the paper's for ImageNet)")
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        """The model, ready to learn."""
+        return _Tent(model, affine_parameters, self.optimizer, self.lr)
+
+
+class _Tent(Learner):
+    def adapt(self, batch: Any) -> Tensor:
+        logits = self.forward(batch, batch_statistics)
+        self.descend(entropies(logits).mean())
+        return logits

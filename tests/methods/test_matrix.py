@@ -1,0 +1,207 @@
+"""What every test-time method must hold to, whoever wrote it: a new method is in here by itself."""
+
+import copy
+from contextlib import suppress
+from dataclasses import fields
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import networks
+import ttpfl
+from conftest import untouched
+from ttpfl import methods
+from ttpfl.errors import BatchError, MethodError, RatesError
+from ttpfl.methods import Knowledge, Personal
+
+# BatchNorm in front of images and of vectors; GroupNorm, and LayerNorm in a transformer.
+NETWORKS = ("cnn18", "groupnorm", "vit")
+# Methods that act once in a while do so within the short streams of these tests.
+CONFIGS: dict[str, dict[str, object]] = {"rotta": {"capacity": 8}}
+
+
+def rates_for(model: nn.Module) -> dict[str, ttpfl.Rates]:
+    found = {}
+    for kind, only in (("all", None), ("params", "params"), ("stats", "stats")):
+        with suppress(RatesError):  # a network without running statistics
+            found[kind] = networks.some_rates(model, only=only)
+    return found
+
+
+class Case:
+    """A method on a network, with all that the source side knows."""
+
+    def __init__(self, method: str, network: str) -> None:
+        self.method = methods.make(method, **CONFIGS.get(method, {}))
+        self.network = network
+        self.model = networks.make(network)
+        clients = [networks.batches(network, count=2, seed=seed) for seed in (11, 12)]
+        self.refusal = ""
+        try:
+            summary = methods.add(self.method.summary(self.model, client) for client in clients)
+            self.knowledge = Knowledge(summary=summary, rates=rates_for(self.model))
+            self.personal()
+        except MethodError as error:
+            self.refusal = str(error)
+
+    def personal(self) -> Personal:
+        return self.method.personal(self.model, self.knowledge)
+
+    def stream(self, sizes: tuple[int, ...] = (8, 8, 3), seed: int = 1) -> list[Tensor]:
+        return [networks.batches(self.network, 1, size, seed + i)[0][0] for i, size in enumerate(sizes)]
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[tuple[str, str], Case]:
+    return {}
+
+
+@pytest.fixture(params=[(m, n) for n in NETWORKS for m in methods.names()], ids="-".join)
+def case(request: pytest.FixtureRequest, cases: dict[tuple[str, str], Case]) -> Case:
+    if request.param not in cases:
+        cases[request.param] = Case(*request.param)
+    case = cases[request.param]
+    if case.refusal:
+        assert case.network != "cnn18", f"it must fit a plain convolutional network: {case.refusal}"
+        assert len(case.refusal) > 30, "it must say why, and what to do"
+        pytest.skip(case.refusal)
+    return case
+
+
+def answers(personal: Personal, batches: list[Tensor]) -> list[Tensor]:
+    return [personal(batch) for batch in batches]
+
+
+def equal(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_answers_are_logits_of_every_sample_and_nothing_else_changes(case: Case) -> None:
+    batches = case.stream()
+    kept = copy.deepcopy(batches)
+    with untouched(case.model):
+        logits = answers(case.personal(), batches)
+    assert [tuple(x.shape) for x in logits] == [(len(x), networks.CLASSES) for x in batches]
+    assert all(torch.isfinite(x).all() and not x.requires_grad for x in logits)
+    assert equal(batches, kept)
+
+
+def test_the_summary_leaves_the_model_alone(case: Case) -> None:
+    client = networks.batches(case.network, count=2, seed=11)
+    with untouched(case.model), torch.inference_mode():
+        summary = case.method.summary(case.model, client)
+    assert all(isinstance(value, Tensor) and torch.isfinite(value).all() for value in summary.values())
+    assert bool(summary) == case.method.needs_source
+
+
+def test_deterministic_and_reset_is_exact(case: Case) -> None:
+    batches = case.stream()
+    personal = case.personal()
+    fresh = answers(personal, batches)
+    torch.manual_seed(12345)  # the caller's random numbers do not matter
+    assert equal(answers(case.personal(), batches), fresh)
+    personal.reset()
+    personal.reset()
+    assert equal(answers(personal, batches), fresh)
+
+
+def test_a_batch_of_one_and_a_leftover(case: Case) -> None:
+    batches = case.stream((1, 1, 8, 1, 2))
+    assert all(torch.isfinite(logits).all() for logits in answers(case.personal(), batches))
+
+
+def test_what_cannot_be_used_is_refused_and_teaches_nothing(case: Case) -> None:
+    first, second, third = case.stream((8, 8, 8))
+    clean, personal = case.personal(), case.personal()
+    expected = answers(clean, [first, third])
+    got = [personal(first)]
+    broken, endless = second.clone(), second.clone()
+    broken[3, 0], endless[2, 0] = float("nan"), float("inf")
+    for bad in (broken, endless, second[:0]):
+        with pytest.raises(BatchError):
+            personal(bad)
+    with pytest.raises((BatchError, MethodError, RuntimeError)):
+        personal(second[:, :2])  # an image with too few channels
+    got.append(personal(third))
+    assert equal(got, expected)
+
+
+def test_the_callers_mode_does_not_matter(case: Case) -> None:
+    batches = case.stream()
+    expected = answers(case.personal(), batches)
+    with torch.inference_mode():
+        personal = case.personal()
+        own = [batch * 1 for batch in batches]  # made in this mode
+        assert equal(answers(personal, own), expected)
+        personal.reset()
+    with torch.no_grad():
+        assert equal(answers(personal, own), expected)
+    personal.reset()
+    assert equal(answers(personal, batches), expected)
+
+
+def test_two_clients_never_influence_each_other(case: Case) -> None:
+    mine, yours = case.stream(), case.stream(seed=50)
+    alone = answers(case.personal(), mine)
+    me, you = case.personal(), case.personal()
+    together = []
+    for x, y in zip(mine, yours, strict=True):
+        you(y)
+        together.append(me(x))
+        you.reset()
+        you(y)
+    assert equal(together, alone)
+
+
+def test_later_changes_of_the_model_do_not_reach_a_client(case: Case) -> None:
+    expected = answers(case.personal(), case.stream())
+    model = copy.deepcopy(case.model)
+    personal = case.method.personal(model, case.knowledge)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.add_(1)
+    personal.reset()
+    assert equal(answers(personal, case.stream()), expected)
+
+
+def test_answers_belong_to_the_caller(case: Case) -> None:
+    expected = answers(case.personal(), case.stream())
+    personal, got = case.personal(), []
+    for batch in case.stream():
+        own = batch.clone()
+        logits = personal(own)
+        got.append(logits.clone())
+        logits.fill_(7)
+        own.fill_(7)
+    assert equal(got, expected)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_method_explains_itself(name: str) -> None:
+    cls = methods.get(name)
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}("), "a docstring of its own, not the dataclass's"
+    assert cls.__dataclass_params__.frozen
+    for entry in fields(cls):
+        assert entry.metadata.get("help"), f"{entry.name} has no help"
+        grid = entry.metadata["grid"]
+        if grid:
+            assert len(set(grid)) == len(grid) >= 4, f"{entry.name} has too few values to choose from"
+            ordered = list(grid) == sorted(grid)
+            assert entry.default in grid or ordered, f"{entry.name}: {grid}"
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_network_of_one_linear_layer_works_or_is_refused_with_a_reason(name: str) -> None:
+    model = nn.Sequential(nn.Linear(6, networks.CLASSES))
+    client = networks.batches("mlp")
+    method = methods.make(name)
+    logits, refusal = torch.zeros(1), "none, and logits that are finite"
+    try:
+        knowledge = Knowledge(methods.add([method.summary(model, client)]), rates_for(model))
+        logits = method.personal(model, knowledge)(client[0][0])
+    except (MethodError, BatchError) as error:
+        refusal = str(error)
+    assert torch.isfinite(logits).all()
+    assert len(refusal) > 30, "it must say why, and what to do"
