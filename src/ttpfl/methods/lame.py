@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ttpfl.direction import check_finite
@@ -13,6 +15,7 @@ from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
 from ttpfl.statistics import at_least_float32
 
+Array = NDArray[np.float64]
 TINY = 1e-10  # added to probabilities before the logarithm
 CONVERGED = 1e-8  # relative change of the energy
 
@@ -51,11 +54,11 @@ class _Adjusted(Personal):
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
             features, logits = self._head.features_and_logits(batch)
-            check_finite(logits)
-            logits = at_least_float32(logits)
+            logits = at_least_float32(check_finite(logits))
             affinity = nearest(at_least_float32(features), self._config.neighbours).double()
             log_p = (logits.double().softmax(1) + TINY).log()
-            return assignments(log_p, affinity, self._config.steps).to(logits.dtype)
+            log_y = assignments(log_p.numpy(force=True), affinity.numpy(force=True), self._config.steps)
+            return torch.from_numpy(log_y).to(logits)
 
     def reset(self) -> None:
         pass
@@ -69,15 +72,19 @@ def nearest(features: Tensor, count: int) -> Tensor:
     return torch.zeros_like(distance).scatter_(1, found, 1.0)
 
 
-def assignments(log_p: Tensor, affinity: Tensor, steps: int) -> Tensor:
-    """The logarithm of Y after the iterations."""
-    log_y, before = log_p.log_softmax(1), torch.inf
+def assignments(log_p: Array, affinity: Array, steps: int) -> Array:
+    """The logarithm of Y after the iterations; numpy is quicker than torch on matrices this small."""
+    y, before = np.exp(log_p) / np.exp(log_p).sum(1, keepdims=True), np.inf
     for step in range(steps):
-        exponent = torch.addmm(log_p, affinity, log_y.exp())
-        total = exponent.logsumexp(1, keepdim=True)
-        log_y = exponent - total
-        energy = -float(total.sum())  # <Y, log Y - log p - W Y_before>, since log Y is what it is
+        exponent = affinity @ y + log_p
+        top = exponent.max(1, keepdims=True)
+        y = np.exp(exponent - top)
+        total = y.sum(1, keepdims=True)
+        y /= total
+        normaliser = top + np.log(total)
+        energy = -float(normaliser.sum())  # which is <Y, log Y - log p - W Y_before>
         if step > 1 and abs(energy - before) <= CONVERGED * abs(before):
             break
         before = energy
+    log_y: Array = exponent - normaliser
     return log_y

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ttpfl.direction import move, probe
 from ttpfl.errors import MethodError
-from ttpfl.inputs import Inputs
+from ttpfl.inputs import Inputs, all_finite
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.views import augmented, marginal_entropy, mix_statistics
 from ttpfl.network import describe
@@ -56,18 +56,14 @@ class _OneByOne(Personal):
 
     def adapt(self, batch: Any) -> Tensor:
         if not isinstance(batch, Tensor) or batch.ndim != 4 or not batch.is_floating_point():
-            kind = (
-                f"a tensor of shape {tuple(batch.shape)}"
-                if isinstance(batch, Tensor)
-                else type(batch).__name__
-            )
+            kind = str(tuple(batch.shape)) if isinstance(batch, Tensor) else type(batch).__name__
             raise MethodError(
-                f"memo crops and flips images (batch, channels, height, width), not {kind}: "
+                f"memo crops and flips images of shape (batch, channels, height, width), not {kind}: "
                 "choose another method for these inputs"
             )
-        answers = [self._answer(image, self._seen + index) for index, image in enumerate(batch)]
-        self._seen += len(batch)
-        return torch.cat(answers)
+        answers = torch.cat([self._answer(image, self._seen + n) for n, image in enumerate(batch)])
+        self._seen += len(batch) if all_finite(answers) else 0
+        return answers
 
     def _answer(self, image: Tensor, number: int) -> Tensor:
         draw = np.random.default_rng((self._config.seed, number))
