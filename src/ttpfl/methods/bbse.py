@@ -64,7 +64,7 @@ class _Corrected(Personal):
     def __init__(self, model: nn.Module, config: BBSE, confusion: Tensor) -> None:
         super().__init__(model)
         self._config = config
-        self._inverse = inverse(confusion, config.cutoff)
+        self._inverse, self._known = inverse(confusion, config.cutoff), confusion.sum(0) > 0
         source = smoothed(confusion.sum(0).float())
         self._log_source = source.log() if config.source_prior else torch.zeros_like(source)
 
@@ -77,8 +77,10 @@ class _Corrected(Personal):
                     f"the model has {logits.shape[1]}: ask them again, with this model"
                 )
             guesses = logits.softmax(1) if self._config.soft else one_hot(logits.argmax(1), logits.shape[1])
-            found = on_simplex(self._inverse.to(logits) @ guesses.mean(0).to(logits))
-            log_prior = smoothed(found, self._config.uniform).log() - self._log_source.to(logits)
+            found = self._inverse.to(logits) @ guesses.mean(0).to(logits)
+            known = self._known.to(found.device)
+            prior = torch.zeros_like(found).masked_scatter_(known, on_simplex(found[known]))
+            log_prior = smoothed(prior, self._config.uniform).log() - self._log_source.to(logits)
             return logits + log_prior
 
     def reset(self) -> None:
