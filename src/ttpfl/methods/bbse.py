@@ -28,7 +28,7 @@ class BBSE(Method):
     """
 
     soft: bool = tunable(False, "use predicted probabilities instead of predicted classes")
-    uniform: float = tunable(UNIFORM, "the share of the uniform prior", grid=(0.0001, 0.001, 0.01, 0.1))
+    uniform: float = tunable(UNIFORM, "the share of the uniform prior", grid=(0.0001, 0.001, 0.01, 0.1, 0.5))
     cutoff: float = tunable(
         1e-6,
         "singular values below this share of the largest are taken as zero",
