@@ -102,6 +102,11 @@ def make(name: str, seed: int = 0) -> nn.Module:
     return model.eval()
 
 
+def frozen(name: str, seed: int = 0) -> nn.Module:
+    """The same, and nothing computed with it has a gradient."""
+    return make(name, seed).requires_grad_(False)
+
+
 def batches(name: str, count: int = 3, size: int = 8, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
     torch.manual_seed(seed)
     inputs = NETWORKS[name][1]

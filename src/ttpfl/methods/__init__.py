@@ -1,6 +1,21 @@
 """Test-time methods behind one small interface; each has a file of its own."""
 
-from ttpfl.methods import atp, bn_adapt, eata, none, rotta, sar, shot, surgical, tent  # noqa: F401  (they register)
+from ttpfl.methods import (  # noqa: F401  (they register)
+    atp,
+    bbse,
+    bn_adapt,
+    eata,
+    em,
+    lame,
+    memo,
+    none,
+    rotta,
+    sar,
+    shot,
+    surgical,
+    t3a,
+    tent,
+)
 from ttpfl.methods.base import Knowledge, Method, Personal, add, get, make, method, names, tunable
 
 __all__ = ["Knowledge", "Method", "Personal", "add", "get", "make", "method", "names", "tunable"]

@@ -41,7 +41,7 @@ class Head:
         finally:
             handle.remove()
         features, self._seen = self._seen, None
-        if features is None or features.ndim != 2 or len(features) != len(logits):
+        if features is None or features.ndim != 2 or logits.shape != (len(features), self.layer.out_features):
             raise MethodError(
                 f"the layer {self.name!r} does not give one vector of logits per sample: name the last layer"
             )

@@ -1,0 +1,64 @@
+"""What each test-time method costs, in plain forward passes of the same batch: shallow CNN, one thread.
+
+Methods take turns on every batch, so that a busy machine disturbs all of them alike; a row is the median
+over batches. "Late" is the second half of the stream: what grows with it, costs more there.
+"""
+
+import argparse
+import time
+from statistics import median
+
+import torch
+
+import ttpfl
+from ttpfl import methods
+from ttpfl.methods import Knowledge
+
+LIMITS = dict.fromkeys(("t3a", "em", "em-online", "bbse", "lame"), 1.2) | {"tent": 3.5, "memo": 16 * 4.5}
+LIMITS |= dict.fromkeys(("atp-batch", "atp-online", "atp-params", "atp-stats"), 4.0)
+RATES = {"all": None, "params": "params", "stats": "stats"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--methods", nargs="*", default=[name for name in methods.names() if name != "memo"])
+    names = parser.parse_args().methods
+    count = parser.parse_args().batches
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = ttpfl.models.shallow_cnn(10).eval()
+    stream = torch.randn(count, 20, 3, 32, 32)
+    source = [(x, torch.randint(10, (20,))) for x in stream[:10]]
+    rates = {kind: ttpfl.Rates.zeros(model, only=only) for kind, only in RATES.items()}
+    for learned in rates.values():
+        learned.values += 0.01
+    plain = methods.make("none").personal(model, Knowledge())
+    personal = {}
+    for name in names:
+        method = methods.make(name)
+        summary = methods.add([method.summary(model, source)])
+        personal[name] = method.personal(model, Knowledge(summary, rates))
+        personal[name](stream[0])  # the first pass finds things out
+        personal[name].reset()
+
+    times: dict[str, list[float]] = {name: [] for name in personal}
+    for batch in stream:
+        for name, adapt in personal.items():
+            base, cost = seconds(plain, batch), seconds(adapt, batch)
+            times[name].append(cost / base)
+    print(f"{'method':12} {'cost':>7} {'late':>7} {'limit':>7}")
+    for name, ratios in times.items():
+        limit = LIMITS.get(name, "")
+        print(f"{name:12} {median(ratios):7.2f} {median(ratios[count // 2 :]):7.2f} {limit:>7}")
+
+
+def seconds(personal: methods.Personal, batch: torch.Tensor) -> float:
+    start = time.perf_counter()
+    personal(batch)
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

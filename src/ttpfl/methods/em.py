@@ -1,0 +1,87 @@
+"""EM: the client's label prior by expectation-maximisation (Saerens, Latinne and Decaestecker, 2002)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.direction import check_finite
+from ttpfl.errors import MethodError
+from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
+from ttpfl.methods.prior import class_counts, estimate, smoothed
+from ttpfl.statistics import at_least_float32
+
+NOTHING = torch.tensor(-math.inf)
+
+
+@method("em")
+@dataclass(frozen=True)
+class EM(Method):
+    """Predictions are weighted by the label prior that EM finds on this batch; no weight changes.
+
+    Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
+    Probabilities: A Simple Procedure", Neural Computation 2002. The prior is the mean of the predictions,
+    the predictions are the model's own times the prior; and again. That is right for a model trained on
+    balanced classes, as it is taken to be unless `source_prior` asks for the source clients' label counts.
+    """
+
+    online: ClassVar[bool] = False
+
+    iterations: int = tunable(2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100))
+    source_prior: bool = tunable(
+        False, "divide by the source clients' label prior, as the paper of 2002 does"
+    )
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise MethodError(f"iterations is {self.iterations}: it must be at least 1")
+
+    @property
+    def needs_source(self) -> bool:
+        """Only for the prior of source clients."""
+        return self.source_prior
+
+    def summary(self, model: nn.Module, batches: Labelled) -> Summary:
+        """How many labels of each class."""
+        return {"labels": class_counts(model, batches)} if self.source_prior else {}
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        """The model with a prior of its own for every batch."""
+        if not self.source_prior:
+            return _Weighted(model, self, torch.tensor(0.0))
+        if not knowledge.summary.get("labels", torch.zeros(1)).sum():
+            raise MethodError(
+                f"{self.name} with source_prior needs the source clients' label counts: ask them"
+            )
+        return _Weighted(model, self, smoothed(knowledge.summary["labels"]).log())
+
+
+@method("em-online")
+@dataclass(frozen=True)
+class EMOnline(EM):
+    """EM with the mean of the priors that were found on all of the client's samples so far."""
+
+    online: ClassVar[bool] = True
+
+
+class _Weighted(Personal):
+    def __init__(self, model: nn.Module, config: EM, log_source: Tensor) -> None:
+        super().__init__(model)
+        self._config, self._log_source = config, log_source
+        self._log_total = NOTHING  # of the priors of all samples so far
+
+    def adapt(self, batch: Any) -> Tensor:
+        with torch.no_grad():
+            start = at_least_float32(check_finite(self.model(batch))).log_softmax(1)
+            start = start - self._log_source.to(start)
+            log_prior = estimate(start, self._config.iterations)
+            if self._config.online:
+                self._log_total = log_prior = torch.logaddexp(
+                    self._log_total.to(start), log_prior + math.log(len(start))
+                )
+            return (start + log_prior).log_softmax(1)
+
+    def reset(self) -> None:
+        self._log_total = NOTHING

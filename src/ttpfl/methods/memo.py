@@ -1,0 +1,76 @@
+"""MEMO: one step for every image (Zhang, Levine and Finn, NeurIPS 2022)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ttpfl.direction import move, probe
+from ttpfl.errors import MethodError
+from ttpfl.inputs import Inputs, all_finite
+from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.views import augmented, marginal_entropy, mix_statistics
+from ttpfl.network import describe
+from ttpfl.twin import Twin
+
+
+@method("memo")
+@dataclass(frozen=True)
+class MEMO(Method):
+    """All parameters take one step for each image by itself, and are reset after it.
+
+    Zhang, Levine and Finn, "MEMO: Test Time Robustness via Adaptation and Augmentation", NeurIPS 2022. The
+    step minimises the entropy of the mean prediction over random augmentations of the image; then the
+    image as it is gets predicted. As the authors of ATP have it, augmentations are crops out of the
+    padded image and flips, and BatchNorm uses its stored statistics, unless `prior_strength` is given.
+    """
+
+    lr: float = tunable(0.005, "step size", grid=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05))
+    augmentations: int = tunable(16, "augmentations per image")
+    padding: int = tunable(4, "zeros around the image out of which crops are taken")
+    prior_strength: float | None = tunable(
+        None, "BatchNorm: N/(N+1) stored and 1/(N+1) own statistics (16 in MEMO's paper); None: stored ones"
+    )
+    seed: int = tunable(0, "of the augmentations, together with the image's number in the stream")
+
+    def __post_init__(self) -> None:
+        if self.augmentations < 1 or self.padding < 0 or self.seed < 0 or (self.prior_strength or 0) < 0:
+            raise MethodError(f"{self}: augmentations must be at least 1, the others not negative")
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        """A twin of the model that moves for one image at a time."""
+        return _OneByOne(model, self)
+
+
+class _OneByOne(Personal):
+    def __init__(self, model: nn.Module, config: MEMO) -> None:
+        self._twin = Twin(model, [spec for spec in describe(model) if not spec.statistic])
+        self._config = config
+        lr = torch.tensor(config.lr, device=self._twin.device)
+        self._rates = dict.fromkeys(self._twin.specs, lr)
+        if config.prior_strength is not None:
+            mix_statistics(self._twin.model, 1 / (config.prior_strength + 1))
+        self.reset()
+
+    def adapt(self, batch: Any) -> Tensor:
+        if not isinstance(batch, Tensor) or batch.ndim != 4 or not batch.is_floating_point():
+            kind = str(tuple(batch.shape)) if isinstance(batch, Tensor) else type(batch).__name__
+            raise MethodError(
+                f"memo crops and flips images of shape (batch, channels, height, width), not {kind}: "
+                "choose another method for these inputs"
+            )
+        answers = torch.cat([self._answer(image, self._seen + n) for n, image in enumerate(batch)])
+        self._seen += len(batch) if all_finite(answers) else 0
+        return answers
+
+    def _answer(self, image: Tensor, number: int) -> Tensor:
+        draw = np.random.default_rng((self._config.seed, number))
+        views = augmented(image, self._config.augmentations, self._config.padding, draw)
+        direction = probe(self._twin, Inputs((views,), {}), marginal_entropy).direction
+        with torch.no_grad():
+            return self._twin.plain(Inputs((image[None],), {}), move(self._twin, direction, self._rates))
+
+    def reset(self) -> None:
+        self._seen = 0

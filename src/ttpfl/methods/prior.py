@@ -1,0 +1,89 @@
+"""Label priors: counted on source clients, found on a batch, kept away from zero."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.errors import MethodError
+from ttpfl.methods.base import Knowledge, Labelled
+from ttpfl.methods.none import NoAdaptation
+
+UNIFORM = 0.001
+
+
+def class_counts(model: nn.Module, batches: Labelled) -> Tensor:
+    """How many labels of each class; the model says how many classes there are."""
+    counts = torch.zeros(0, dtype=torch.float64)
+    for x, y in batches:
+        if not len(counts):
+            counts = counts.new_zeros(NoAdaptation().personal(model, Knowledge())(x).shape[1])
+        counts = counts + one_hot(y, len(counts)).sum(0).cpu()
+    return counts
+
+
+def one_hot(labels: Tensor, classes: int) -> Tensor:
+    """Labels as rows of zeros and a one.
+
+    >>> one_hot(torch.tensor([1, 4]), 3)
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.MethodError: there is a label 4, but the model has 3 classes, counted from 0
+    """
+    for label in (int(labels.min()), int(labels.max())) if len(labels) else ():
+        if not 0 <= label < classes:
+            raise MethodError(
+                f"there is a label {label}, but the model has {classes} classes, counted from 0"
+            )
+    return torch.nn.functional.one_hot(labels.long(), classes).double()
+
+
+def smoothed(weights: Tensor, uniform: float = UNIFORM) -> Tensor:
+    """Weights as a distribution, mixed with a uniform one so that no class is impossible.
+
+    >>> smoothed(torch.tensor([3.0, 1.0, 0.0, 0.0]), 0.1)
+    tensor([0.7000, 0.2500, 0.0250, 0.0250])
+    """
+    return (1 - uniform) * weights / weights.sum() + uniform / len(weights)
+
+
+def on_simplex(point: Tensor) -> Tensor:
+    """The nearest distribution to a point, in the Euclidean sense (Duchi and others, ICML 2008).
+
+    >>> on_simplex(torch.tensor([0.9, 0.3, -1.0]))
+    tensor([0.8000, 0.2000, 0.0000])
+    """
+    point = point - point.max()  # which does not matter, and keeps large numbers exact
+    ordered = point.sort(descending=True).values
+    excess = (ordered.cumsum(0) - 1) / torch.arange(1, len(point) + 1, device=point.device)
+    return (point - excess[(ordered > excess).sum() - 1]).clamp(min=0)
+
+
+def inverse(confusion: Tensor, cutoff: float) -> Tensor:
+    """The pseudo-inverse of a confusion matrix (predicted, true) after its columns are normalised.
+
+    Singular values below `cutoff` times the largest count as zero: what the matrix says nearly nothing
+    about would be blown up. (The authors of ATP cut at 1e-15 in single precision, which is never, so
+    that on a singular matrix rounding errors decide.)
+
+    >>> inverse(torch.tensor([[3.0, 0.0], [1.0, 0.0]]), 1e-6)  # nobody has class 1
+    tensor([[1.2000, 0.4000],
+            [0.0000, 0.0000]])
+    """
+    confusion = confusion.float()
+    total = confusion.sum(0)
+    columns = confusion / torch.where(total > 0, total, 1)
+    pseudo_inverse: Tensor = torch.linalg.pinv(columns, atol=0.0, rtol=cutoff)
+    return pseudo_inverse
+
+
+def estimate(log_p: Tensor, iterations: int) -> Tensor:
+    """The logarithm of the label prior after so many rounds of EM, from log-probabilities.
+
+    >>> estimate(torch.tensor([[0.75, 0.25], [0.25, 0.75]]).log(), 2).exp()
+    tensor([0.5000, 0.5000])
+    """
+    log_prior = torch.zeros_like(log_p[0])
+    for _ in range(iterations):
+        log_prior = (log_p + log_prior).log_softmax(1).logsumexp(0) - math.log(len(log_p))
+    return log_prior

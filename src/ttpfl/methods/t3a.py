@@ -1,0 +1,94 @@
+"""T3A: a classifier of prototypes (Iwasawa and Matsuo, NeurIPS 2021)."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ttpfl.direction import check_finite
+from ttpfl.errors import MethodError
+from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.head import Head
+from ttpfl.statistics import at_least_float32
+
+
+@method("t3a")
+@dataclass(frozen=True)
+class T3A(Method):
+    """The last layer's weights give way to the mean direction of each class's features; online.
+
+    Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization",
+    NeurIPS 2021. The rows of the last linear layer are the first supports. Each sample's features become a
+    support of the class that the plain model predicts; the `supports` with the lowest entropy are kept per
+    class. A class's weights are the normalised sum of its normalised supports. Everything else stays.
+    """
+
+    supports: int | None = tunable(
+        None,
+        "how many supports are kept per class, those of lowest entropy; None keeps all",
+        grid=(1, 5, 20, 50, 100, None),
+    )
+    layer: str = tunable("", "the last linear layer's name; found if empty")
+
+    def __post_init__(self) -> None:
+        if self.supports is not None and self.supports < 1:
+            raise MethodError(f"supports is {self.supports}: it must be at least 1, or None for all")
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        """The model with a support set that grows with the stream."""
+        return _Prototypes(model, self)
+
+
+class _Supports(NamedTuple):
+    sums: Tensor  # of each class's supports; where all are kept, that is all there is to know
+    vectors: Tensor
+    labels: Tensor
+    entropy: Tensor
+
+
+class _Prototypes(Personal):
+    def __init__(self, model: nn.Module, config: T3A) -> None:
+        super().__init__(model)
+        self._head, self._keep = Head(self.model, config.layer), config.supports
+        rows = self._head.layer.weight.detach()
+        nobody = rows.new_zeros(0).long()
+        nothing = _Supports(
+            torch.zeros_like(rows).double(), rows[nobody].float(), nobody, rows[nobody, 0].float()
+        )
+        with torch.no_grad():
+            self._first = self._joined(nothing, rows, self._head.layer(rows))
+        self._supports = self._first
+
+    def adapt(self, batch: Any) -> Tensor:
+        with torch.no_grad():
+            features, logits = self._head.features_and_logits(batch)
+            supports = self._joined(self._supports, features, check_finite(logits))
+            features = at_least_float32(features)
+            answer = check_finite(features @ F.normalize(supports.sums, dim=1).to(features.dtype).T)
+        self._supports = supports
+        return answer
+
+    def reset(self) -> None:
+        self._supports = self._first
+
+    def _joined(self, old: _Supports, features: Tensor, logits: Tensor) -> _Supports:
+        vectors, labels = F.normalize(at_least_float32(features), dim=1), logits.argmax(1)
+        if self._keep is None:
+            return old._replace(sums=old.sums.index_add(0, labels, vectors.double()))
+        entropy = torch.special.entr(at_least_float32(logits).softmax(1)).sum(1)
+        vectors, labels = torch.cat([old.vectors, vectors]), torch.cat([old.labels, labels])
+        entropy = torch.cat([old.entropy, entropy])
+        best = _lowest(entropy, labels, self._keep, len(old.sums))
+        sums = torch.zeros_like(old.sums).index_add(0, labels[best], vectors[best].double())
+        return _Supports(sums, vectors[best], labels[best], entropy[best])
+
+
+def _lowest(entropy: Tensor, labels: Tensor, count: int, classes: int) -> Tensor:
+    """Where the `count` lowest entropies of each class are; of equal ones the earlier."""
+    order = entropy.argsort(stable=True)
+    order = order[labels[order].argsort(stable=True)]  # by class, then by entropy
+    sizes = labels.bincount(minlength=classes)
+    rank = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[labels[order]]
+    return order[rank < count]

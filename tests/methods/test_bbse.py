@@ -1,0 +1,153 @@
+import authors
+import gaussians
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import untouched
+from networks import CLASSES, batches, frozen
+from ttpfl import methods
+from ttpfl.errors import MethodError
+from ttpfl.methods import Knowledge, add
+from ttpfl.methods.prior import inverse, on_simplex
+
+
+def nearest_distribution(point: np.ndarray) -> np.ndarray:
+    """By bisection: the shift after which the positive parts sum to one."""
+    low, high = point.min() - 1, point.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.clip(point - middle, 0, None).sum() > 1 else (low, middle)
+    return np.clip(point - high, 0, None)
+
+
+def by_the_rule(logits: Tensor, source: list[tuple[Tensor, Tensor]], soft: bool) -> Tensor:
+    """`source` has logits and labels."""
+
+    def guesses(logits: Tensor) -> np.ndarray:
+        p = logits.softmax(1).numpy() if soft else np.eye(logits.shape[1])[logits.argmax(1).numpy()]
+        return p.astype(np.float64)
+
+    classes = logits.shape[1]
+    confusion = np.zeros((classes, classes))
+    for output, labels in source:
+        for guess, label in zip(guesses(output), labels.tolist(), strict=True):
+            confusion[:, label] += guess
+    confusion = confusion / confusion.sum(0)
+    prior = nearest_distribution(np.linalg.pinv(confusion) @ guesses(logits).mean(0))
+    return logits + torch.from_numpy(np.log(0.999 * prior + 0.001 / classes)).float()
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("network", ["cnn18", "groupnorm"])
+def test_the_rule(network: str, soft: bool) -> None:
+    model, method = frozen(network), methods.make("bbse", soft=soft)
+    data = [x * 4 for x, _ in batches(network, count=6, size=30)]  # so far apart that predictions differ
+    draw = torch.Generator().manual_seed(2)
+    other = torch.randint(CLASSES, (6, 30), generator=draw)  # labels are right for two thirds, or so
+    source = [
+        (x, torch.where(torch.rand(30, generator=draw) < 0.6, model(x).argmax(1), labels))
+        for x, labels in zip(data, other, strict=True)
+    ]
+    model.train()
+    with untouched(model):  # it may be in training mode
+        knowledge = Knowledge(add(method.summary(model, [pair]) for pair in source))
+    model.eval()
+    assert knowledge.summary["hard"].sum(0).tolist() == torch.cat([y for _, y in source]).bincount().tolist()
+    personal = method.personal(model, knowledge)
+    for x in (data[0], data[1][:7], data[2][:1]):
+        expected = by_the_rule(model(x), [(model(x), y) for x, y in source], soft)
+        torch.testing.assert_close(personal(x), expected, rtol=1e-3, atol=1e-3)
+
+
+@authors.needs_figures
+@pytest.mark.parametrize("soft", [False, True])
+def test_the_authors_figures(soft: bool) -> None:
+    kind = "soft" if soft else "hard"
+    # The authors cut off nothing. Their hard matrix is singular, so rounding errors decide.
+    method = methods.make("bbse", soft=soft, cutoff=1e-6 if soft else 1e-15)
+    model = authors.model()
+    summary = add(method.summary(model, authors.batches(client)) for client in range(3))
+    ours = inverse(summary[kind], method.cutoff)
+    theirs = authors.figure(f"bbse_pinv_{kind}")
+    if not soft and authors.distance(ours, theirs) > 1e-4:
+        pytest.skip("this machine's linear algebra has other rounding errors")
+    assert authors.distance(ours, theirs) < 1e-4
+    assert (
+        authors.distance(authors.answers(method, Knowledge(summary)), authors.figure(f"bbse_{kind}0")) < 1e-5
+    )
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("source", [[1 / 3, 1 / 3, 1 / 3], [0.2, 0.2, 0.6]])
+def test_a_calibrated_classifier_becomes_calibrated_for_the_client(soft: bool, source: list[float]) -> None:
+    """Proposition 3.1: what is added is log(q(y) / p(y))."""
+    p, q = torch.tensor(source), torch.tensor([0.7, 0.25, 0.05])
+    model, method = gaussians.classifier(p), methods.make("bbse", soft=soft, source_prior=True)
+    clients = [[gaussians.points(p, 20_000, seed)] for seed in (1, 2)]
+    personal = method.personal(model, Knowledge(add(method.summary(model, client) for client in clients)))
+    x, _ = gaussians.points(q, 20_000, seed=3)
+    added = (personal(x) - model(x)).detach()
+    assert (added - added[0]).abs().max() < 1e-4
+    assert (added[0].exp() * p - q).abs().max() < 0.02
+
+
+def prior_found(confusion: list[list[float]], x: Tensor, **config: float) -> Tensor:
+    model = gaussians.classifier(torch.ones(3) / 3)
+    method = methods.make("bbse", **config)
+    personal = method.personal(model, Knowledge({"hard": torch.tensor(confusion)}))
+    prior = (personal(x) - model(x)).detach()[0].exp()
+    assert torch.isfinite(prior).all()
+    assert prior.sum().item() == pytest.approx(1, abs=1e-5)
+    return prior
+
+
+def test_classes_that_the_model_cannot_tell_apart_share_their_prior() -> None:
+    x, _ = gaussians.points(torch.tensor([0.5, 0.25, 0.25]), 2000)
+    prior = prior_found([[8, 0, 0], [1, 5, 50], [1, 5, 50]], x)
+    assert prior[1].item() == pytest.approx(prior[2].item(), abs=1e-4)
+    assert prior[0] > 0.4
+
+
+def test_a_nearly_singular_matrix_is_cut_off() -> None:
+    """Two columns differ by chance alone; undoing that would put all on one of the two classes."""
+    x, _ = gaussians.points(torch.tensor([0.2, 0.42, 0.38]), 2000)
+    confusion = [[980.0, 10, 10], [10, 496, 495], [10, 494, 495]]
+    wild, tame = prior_found(confusion, x, cutoff=1e-6), prior_found(confusion, x, cutoff=0.01)
+    assert (wild[1:] - 0.4).abs().max() > 0.35
+    assert (tame[1:] - 0.4).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("cutoff", [1e-6, 0.0])
+def test_classes_that_no_source_client_has(cutoff: float) -> None:
+    x, _ = gaussians.points(torch.tensor([0.5, 0.5, 0.0]), 2000)
+    prior = prior_found([[9, 1, 0], [1, 9, 0], [0, 0, 0]], x, cutoff=cutoff)
+    assert prior[2].item() == pytest.approx(0.001 / 3, rel=0.05)
+    assert prior[:2].tolist() == pytest.approx([0.5, 0.5], abs=0.05)
+    one = prior_found([[9, 0, 0], [1, 0, 0], [0, 0, 0]], x)
+    assert one[0] > 0.9
+
+
+def test_projection_to_the_simplex() -> None:
+    draw = torch.Generator().manual_seed(0)
+    for scale in (0.1, 1, 10, 1e12):
+        for _ in range(20):
+            point = scale * torch.randn(6, generator=draw)
+            ours = on_simplex(point)
+            assert ours.sum().item() == pytest.approx(1, abs=1e-5)
+            if scale < 1e6:
+                assert np.abs(ours.numpy() - nearest_distribution(point.double().numpy())).max() < 1e-5
+
+
+def test_what_does_not_fit() -> None:
+    model = frozen("mlp")
+    with pytest.raises(MethodError, match="confusion matrix"):
+        methods.make("bbse").personal(model, Knowledge())
+    personal = methods.make("bbse").personal(model, Knowledge({"hard": torch.eye(3)}))
+    with pytest.raises(MethodError, match="has 3 classes, the model has 5"):
+        personal(torch.zeros(2, 6))
+    for config in ({"uniform": 0.0}, {"cutoff": 1.0}):
+        with pytest.raises(MethodError, match="uniform must be"):
+            methods.make("bbse", **config)
+    assert methods.make("bbse").summary(model, []) == {}

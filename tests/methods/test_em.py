@@ -1,0 +1,95 @@
+import authors
+import gaussians
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import untouched
+from networks import batches, frozen
+from ttpfl import methods
+from ttpfl.errors import MethodError
+from ttpfl.methods import Knowledge, add
+
+
+def by_the_rule(p0: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    """Probabilities and the last prior."""
+    p = p0
+    for _ in range(iterations):
+        prior = p.mean(0)
+        p = torch.stack([row * prior / (row * prior).sum() for row in p0])
+    return p, prior
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 7])
+@pytest.mark.parametrize("network", ["cnn18", "groupnorm", "vit"])
+def test_the_rule(network: str, iterations: int) -> None:
+    model = frozen(network)
+    stream = [x for x, _ in batches(network)] + [batches(network)[0][0][:1]]
+    personal = methods.make("em", iterations=iterations).personal(model, Knowledge())
+    for x in stream:
+        with untouched(model):
+            answer = personal(x)
+        torch.testing.assert_close(answer, by_the_rule(model(x).softmax(1), iterations)[0].log())
+
+
+def test_online_uses_the_mean_of_the_priors_so_far() -> None:
+    model = frozen("groupnorm")
+    stream = [x for x, _ in batches("groupnorm")] + [batches("groupnorm")[0][0][:3]]
+    personal = methods.make("em-online").personal(model, Knowledge())
+    priors: list[Tensor] = []
+    for x in stream:
+        p0 = model(x).softmax(1)
+        priors += [by_the_rule(p0, 2)[1]] * len(x)  # every sample counts the same
+        p = p0 * torch.stack(priors).mean(0)
+        torch.testing.assert_close(personal(x), (p / p.sum(1, keepdim=True)).log())
+    personal.reset()
+    first = methods.make("em").personal(model, Knowledge())(stream[0])
+    torch.testing.assert_close(personal(stream[0]), first)
+
+
+@authors.needs_figures
+def test_the_authors_figures() -> None:
+    assert authors.distance(authors.answers(methods.make("em")), authors.figure("em0")) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["em", "em-online"])
+@pytest.mark.parametrize("source", [[1 / 3, 1 / 3, 1 / 3], [0.2, 0.2, 0.6]])
+def test_a_calibrated_classifier_becomes_calibrated_for_the_client(name: str, source: list[float]) -> None:
+    """Proposition 3.1: what is missing is log(q(y) / p(y)); EM has to find q."""
+    p, q = torch.tensor(source), torch.tensor([0.7, 0.25, 0.05])
+    model, method = gaussians.classifier(p), methods.make(name, iterations=200, source_prior=True)
+    clients = [[gaussians.points(p, 5000, seed)] for seed in (1, 2)]
+    personal = method.personal(model, Knowledge(add(method.summary(model, client) for client in clients)))
+    for seed in (3, 4):
+        x, _ = gaussians.points(q, 20_000, seed)
+        answer = personal(x)
+        assert (answer.exp().mean(0) - q).abs().max() < 0.01
+        right = gaussians.classifier(q)(x).softmax(1)
+        assert (answer.exp() - right).abs().mean() < 0.01
+
+
+def test_without_a_source_prior_nobody_is_asked() -> None:
+    assert not methods.make("em").needs_source
+    assert methods.make("em").summary(frozen("mlp"), []) == {}
+    assert methods.make("em", source_prior=True).needs_source
+    with pytest.raises(MethodError, match="label counts"):
+        methods.make("em", source_prior=True).personal(frozen("mlp"), Knowledge())
+
+
+def test_classes_that_nobody_has_and_sure_predictions() -> None:
+    model, method = gaussians.classifier(torch.ones(3) / 3), methods.make("em", source_prior=True)
+    knowledge = Knowledge({"labels": torch.tensor([5.0, 0.0, 1.0])})
+    x = torch.tensor([[3000.0, 0.0], [-4000.0, 0.0], [0.1, 0.1]])
+    for name in ("em", "em-online"):
+        for source in (False, True):
+            method = methods.make(name, source_prior=source)
+            assert torch.isfinite(method.personal(model, knowledge)(x)).all()
+
+
+def test_bad_settings() -> None:
+    with pytest.raises(MethodError, match="iterations is 0"):
+        methods.make("em", iterations=0)
+    with pytest.raises(MethodError, match="label 3, but the model has 3 classes"):
+        methods.make("em", source_prior=True).summary(
+            gaussians.classifier(torch.ones(3)), [(torch.zeros(1, 2), torch.tensor([3]))]
+        )

@@ -1,0 +1,88 @@
+import authors
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conftest import untouched
+from networks import batches, frozen
+from ttpfl import methods
+from ttpfl.errors import BatchError, MethodError
+from ttpfl.methods import Knowledge
+
+
+def by_the_rule(model: nn.Module, head: nn.Linear, stream: list[Tensor], keep: int | None) -> list[Tensor]:
+    """One list of supports, from which each batch's classifier is made anew; one sample after another."""
+    supports = [(row, head(row)) for row in head.weight]
+    answers = []
+    for batch in stream:
+        inputs: list[Tensor] = []
+        handle = head.register_forward_hook(lambda layer, args, output, inputs=inputs: inputs.append(args[0]))
+        logits = model(batch)
+        handle.remove()
+        supports += list(zip(inputs[0], logits, strict=True))
+        columns = []
+        for label in range(head.out_features):
+            own = [
+                (z, torch.distributions.Categorical(logits=f).entropy())
+                for z, f in supports
+                if f.argmax() == label
+            ]
+            own = sorted(own, key=lambda support: support[1])[:keep]
+            total = sum((z / z.norm() for z, _ in own), torch.zeros(head.in_features))
+            columns.append(total / total.norm() if own else total)
+        answers.append(inputs[0] @ torch.stack(columns, 1))
+    return answers
+
+
+@pytest.mark.parametrize("keep", [None, 1, 2, 5])
+@pytest.mark.parametrize(("network", "layer"), [("cnn18", "linear5"), ("groupnorm", "head"), ("vit", "head")])
+def test_the_rule(network: str, layer: str, keep: int | None) -> None:
+    model = frozen(network)
+    stream = [x for x, _ in batches(network, count=4)] + [batches(network)[0][0][:1]]
+    expected = by_the_rule(model, model.get_submodule(layer), stream, keep)
+    for name in ("", layer):
+        personal = methods.make("t3a", supports=keep, layer=name).personal(model, Knowledge())
+        with untouched(model):
+            answers = [personal(batch) for batch in stream]
+        for ours, theirs in zip(answers, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@authors.needs_figures
+@pytest.mark.parametrize(("keep", "name"), [(None, "t3a0"), (2, "t3a_k2_0")])
+def test_the_authors_figures(keep: int | None, name: str) -> None:
+    assert authors.distance(authors.answers(methods.make("t3a", supports=keep)), authors.figure(name)) < 1e-5
+
+
+def test_rows_that_another_class_claims() -> None:
+    """The second row's own argmax is class 0, because of the bias: class 1 has no support at all."""
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        model.bias.copy_(torch.tensor([5.0, 0.0]))
+    for keep in (None, 1):
+        answer = methods.make("t3a", supports=keep).personal(model, Knowledge())(torch.tensor([[1.0, 2.0]]))
+        assert answer[0, 1] == 0 < answer[0, 0]
+
+
+@pytest.mark.parametrize("keep", [None, 3])
+def test_a_batch_that_fails_leaves_no_trace(keep: int | None) -> None:
+    model = frozen("groupnorm")
+    x = batches("groupnorm")[0][0]
+    one, other = (methods.make("t3a", supports=keep).personal(model, Knowledge()) for _ in range(2))
+    with pytest.raises(BatchError):
+        one(torch.full_like(x, 1e38))
+    assert torch.equal(one(x), other(x))
+    one.reset()
+    other.reset()
+    assert torch.equal(one(x), other(x))
+
+
+def test_what_does_not_fit() -> None:
+    with pytest.raises(MethodError, match="supports is 0"):
+        methods.make("t3a", supports=0)
+    with pytest.raises(MethodError, match="no linear layer"):
+        methods.make("t3a").personal(nn.Conv2d(3, 2, 1), Knowledge())
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    with pytest.raises(MethodError, match="name the last layer"):
+        methods.make("t3a", layer="0").personal(model, Knowledge())(torch.ones(2, 4))

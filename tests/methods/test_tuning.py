@@ -1,0 +1,149 @@
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conftest import untouched
+from ttpfl.errors import BatchError, MethodError
+from ttpfl.methods import Knowledge, Method, Personal, base, method, tunable
+from ttpfl.methods.tuning import tune
+
+TRUTH = 0.3  # the label says whether x is above it
+
+
+class Threshold(nn.Module):
+    """Says class 1 above 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([0.0, 1.0]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, None] * self.weight
+
+
+@pytest.fixture(autouse=True)
+def _made_up() -> Iterator[None]:
+    """A method that moves the threshold; the best place is known."""
+
+    @method("made-up")
+    @dataclass(frozen=True)
+    class MadeUp(Method):
+        shift: float = tunable(0.0, "of the threshold", grid=(-0.2, 0.1, 0.3, 0.8))
+        noise: float = tunable(0.0, "of the threshold, drawn for every batch")
+        kind: str = tunable("a", "is of no consequence")
+
+        def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+            return Moved(model, self)
+
+    class Moved(Personal):
+        def __init__(self, model: nn.Module, config: Any) -> None:
+            super().__init__(model)
+            self.config = config
+
+        def adapt(self, batch: Tensor) -> Tensor:
+            if self.config.shift > 5:
+                raise BatchError("too far")
+            return self.model(batch - self.config.shift - self.config.noise * torch.randn(()))
+
+        def reset(self) -> None:
+            pass
+
+    yield
+    del base._methods["made-up"]
+
+
+def clients(count: int = 4, size: int = 50) -> list[tuple[Tensor, Tensor]]:
+    draw = torch.Generator().manual_seed(0)
+    xs = [torch.rand(size + 7 * number, generator=draw) * 2 - 1 for number in range(count)]
+    return [(x, (x > TRUTH).long()) for x in xs]
+
+
+def test_the_best_value_is_found_and_the_whole_table_recorded() -> None:
+    model, streams = Threshold(), clients()
+    with untouched(model):
+        found = tune("made-up", None, model, Knowledge(), streams, workers=1)
+    assert found.best.shift == 0.3
+    assert found.at_edge == []
+    assert [row["shift"] for row in found.table] == [-0.2, 0.1, 0.3, 0.8]
+    for row in found.table:
+        of_clients = [((x > row["shift"]) == (y == 1)).double().mean().item() for x, y in streams]
+        assert row["clients"] == pytest.approx(of_clients)
+        assert row["accuracy"] == pytest.approx(sum(of_clients) / len(of_clients))  # clients, not samples
+        assert row["error"] == ""
+    assert found.table[2]["accuracy"] == 1
+
+
+def test_the_number_of_workers_and_of_threads_makes_no_difference() -> None:
+    grid = {"shift": (0.1, 0.3), "noise": (0.0, 0.2, 0.4)}
+    results = []
+    for workers, threads in [(1, 1), (2, 1), (3, 2)]:
+        torch.set_num_threads(threads)
+        torch.rand(threads)  # what was drawn before does not matter
+        results.append(tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=workers))
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(1)
+    assert results[0] == results[1] == results[2]
+    again = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1, seed=1)
+    assert again.table != results[0].table  # the noise is drawn, and follows the seed
+
+
+def test_every_combination_in_the_grids_order_and_ties_go_to_the_first() -> None:
+    grid = {"kind": ("b", "a"), "shift": (0.0, 0.3, 0.3, 0.5)}
+    found = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1)
+    assert [(row["kind"], row["shift"]) for row in found.table] == [
+        (kind, shift) for kind in ("b", "a") for shift in (0.0, 0.3, 0.3, 0.5)
+    ]
+    assert (found.best.kind, found.best.shift, found.best.noise) == ("b", 0.3, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "edge"),
+    [
+        ((0.3, 0.5, 0.6), True),
+        ((-1.0, 0.0, 0.3), True),
+        ((0.5, 0.3, 0.0), False),
+        ((0.5, 0.4, 0.3), True),
+        ((0.0, 0.3, 0.6), False),
+        ((0.3, 0.0, 0.6), False),  # in no order
+        ((0.3,), False),  # no choice
+    ],
+)
+def test_a_choice_at_the_edge_is_reported(values: tuple[float, ...], edge: bool) -> None:
+    grid = {"shift": values, "kind": ("a", "b")}
+    found = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1)
+    assert found.best.shift == 0.3
+    assert found.at_edge == (["shift"] if edge else [])
+
+
+def test_a_combination_that_fails_is_no_choice() -> None:
+    found = tune("made-up", {"shift": (9.0, 0.8)}, Threshold(), Knowledge(), clients(), workers=1)
+    assert found.best.shift == 0.8
+    assert found.table[0] == {"shift": 9.0, "accuracy": 0.0, "clients": [0.0] * 4, "error": "too far"}
+    with pytest.raises(MethodError, match="made-up fails with every combination of the grid: too far"):
+        tune("made-up", {"shift": (8.0, 9.0)}, Threshold(), Knowledge(), clients(), workers=1)
+
+
+def test_methods_without_a_grid_and_with_progress() -> None:
+    seen: list[tuple[int, int]] = []
+    found = tune(
+        "none", None, Threshold(), Knowledge(), clients(2), workers=1, progress=lambda *at: seen.append(at)
+    )
+    assert len(found.table) == 1
+    assert found.at_edge == []
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_what_does_not_fit() -> None:
+    model, streams = Threshold(), clients(1)
+    with pytest.raises(MethodError, match="no hyper-parameter 'shft'"):
+        tune("made-up", {"shft": (1,)}, model, Knowledge(), streams)
+    with pytest.raises(MethodError, match="no value for 'shift'"):
+        tune("made-up", {"shift": ()}, model, Knowledge(), streams)
+    with pytest.raises(MethodError, match="no source clients"):
+        tune("made-up", None, model, Knowledge(), [])
+    with pytest.raises(MethodError, match="no source clients"):
+        tune("made-up", None, model, Knowledge(), [(torch.zeros(0), torch.zeros(0))])
