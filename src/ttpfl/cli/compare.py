@@ -1,7 +1,7 @@
 """`ttpfl compare`: all methods at all target clients of a trained model's population."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,6 +41,10 @@ def compare(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes.", show_default="one per core")
     ] = None,
+    tune: Annotated[
+        int,
+        typer.Option(min=0, help="Source clients to choose hyper-parameters on; 0 takes the defaults."),
+    ] = 0,
     data_dir: DataDir = None,
 ) -> None:
     """Compare test-time methods at the target clients; interrupted, it goes on where it was."""
@@ -57,11 +61,11 @@ def compare(
     population, answers, _ = clients_of(card, model_file, data_dir, out)
     files = {"all": rates, "params": params_rates, "stats": stats_rates}
     known = {kind: Rates.load(path, model=model) for kind, path in files.items() if path is not None}
-    chosen = _prepared(methods, model, known, population.source, batch_size, workers)
+    chosen, tuning = _prepared(methods, model, known, population.source, batch_size, workers, tune)
     evaluator = Evaluator(population.target, answers, batch_size, order, seed)
     with progress("comparing") as advance:
         found = run(model, evaluator, chosen, run_dir=out, workers=workers, progress=advance)
-    found.save(out / "results.json")
+    found.save(out / "results.json", tuning=tuning)
     print_table(comparison_table(found))
     typer.echo(f"{out / 'results.json'} written")
 
@@ -73,14 +77,30 @@ def _prepared(
     source: "Sequence[SourceClient]",
     batch_size: int,
     workers: int | None,
-) -> "list[tuple[Method, Knowledge]]":
-    """The methods with what they know; of all of them, those whose rates were not given are left out."""
+    clients: int,
+) -> "tuple[list[tuple[Method, Knowledge]], dict[str, Any]]":
+    """The methods with what they know, and how they were tuned.
+
+    Where none were named, those whose rates are not there are left out.
+    """
+    from ttpfl.cli.progress import progress
     from ttpfl.evaluation import gather
     from ttpfl.methods import Knowledge, make, names
+    from ttpfl.methods.tuning import tune
 
-    chosen = [make(name.strip()) for name in wanted.split(",")] if wanted else map(make, names())
-    return [
-        (one, Knowledge(gather(one, model, source, batch_size, workers), rates))
-        for one in chosen
-        if wanted or one.needs_rates is None or one.needs_rates in rates
-    ]
+    named = [make(name.strip()) for name in (wanted.split(",") if wanted else names())]
+    chosen, tuning = [], {}
+    for one in named:
+        if not wanted and one.needs_rates is not None and one.needs_rates not in rates:
+            continue
+        knowledge = Knowledge(gather(one, model, source, batch_size, workers), rates)
+        if clients and one.grid():
+            streams = [client.validation() for client in source[:clients]]
+            with progress(f"tuning {one.name}") as advance:
+                tuned = tune(
+                    one.name, None, model, knowledge, streams,
+                    batch_size=batch_size, workers=workers, progress=advance,
+                )  # fmt: skip
+            one, tuning[one.name] = tuned.best, {"table": tuned.table, "at_edge": tuned.at_edge}
+        chosen.append((one, knowledge))
+    return chosen, tuning

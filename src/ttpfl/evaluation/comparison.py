@@ -42,10 +42,10 @@ class Comparison:
         """The methods, in the order in which they were given."""
         return list(dict.fromkeys(row["method"] for row in self.rows))
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write `results.json` in one step."""
+    def save(self, path: str | PathLike[str], **more: Any) -> None:
+        """Write `results.json` in one step; `more` is plain data to keep with it."""
+        content = {"format": 1, "library": __version__, "setting": self.setting, **more, "rows": self.rows}
         with written_in_one_step(Path(path)) as file:
-            content = {"format": 1, "library": __version__, "setting": self.setting, "rows": self.rows}
             file.write(json.dumps(content, indent=1).encode())
 
 

@@ -1,0 +1,213 @@
+import gc
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conftest import untouched
+from ttpfl import data, models
+from ttpfl.data.images import Images
+from ttpfl.errors import DataError, MethodError
+from ttpfl.evaluation import Comparison, Evaluator, compare, gather
+from ttpfl.evaluation.metrics import figures
+from ttpfl.evaluation.streams import order_of
+from ttpfl.evaluation.summary import average_ranks, interval, lines
+from ttpfl.methods import Knowledge, Method, Personal, make, method
+from ttpfl.methods.base import _methods
+
+
+@pytest.fixture(scope="module")
+def federated(tmp_path_factory: pytest.TempPathFactory) -> data.Federated:
+    random = np.random.default_rng(0)
+    y = np.arange(1200) % 10
+    x = (random.integers(80, size=(1200, 28, 28, 3)) + 17 * y[:, None, None, None]).astype(np.uint8)
+    images = Images(x, y, np.zeros(1200, np.int64), data.facts("fashion-mnist"))
+    folder = tmp_path_factory.mktemp("data")
+    return data.federate(images, data_dir=folder, shift="label", source_clients=4, target_clients=3)
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return models.shallow_cnn(10, image_size=28).eval()
+
+
+@pytest.fixture
+def evaluator(federated: data.Federated) -> Evaluator:
+    return Evaluator(federated.population.target, federated.answers, batch_size=32)
+
+
+def test_figures_against_slow_formulas() -> None:
+    logits, labels = 3 * torch.randn(200, 5, dtype=torch.float64), torch.randint(5, (200,))
+    found = figures(logits, labels)
+    p = [[math.exp(v) / sum(map(math.exp, row)) for v in row] for row in logits.tolist()]
+    right = [row.index(max(row)) == label for row, label in zip(p, labels.tolist(), strict=True)]
+    assert found.accuracy == pytest.approx(sum(right) / 200)
+    assert found.loss == pytest.approx(
+        -sum(math.log(row[c]) for row, c in zip(p, labels.tolist(), strict=True)) / 200
+    )
+    assert found.entropy == pytest.approx(-sum(v * math.log(v) for row in p for v in row) / 200)
+    ece = 0.0
+    for low in range(15):
+        inside = [i for i, row in enumerate(p) if low <= 15 * max(row) < low + 1]
+        if inside:
+            confidence = sum(max(p[i]) for i in inside) / len(inside)
+            ece += len(inside) / 200 * abs(confidence - sum(right[i] for i in inside) / len(inside))
+    assert found.ece == pytest.approx(ece)
+
+
+def test_orders_only_change_the_order() -> None:
+    labels = np.random.default_rng(1).integers(5, size=300)
+    for name in ("iid", "label-sorted", "mixed"):
+        order = order_of(name, labels, (0,))
+        assert sorted(order.tolist()) == list(range(300))
+        assert np.array_equal(order, order_of(name, labels, (0,)))
+
+    def changes(name: str) -> int:
+        return int((np.diff(labels[order_of(name, labels, (0,))]) != 0).sum())
+
+    assert changes("label-sorted") == 4
+    assert 4 < changes("mixed") < changes("iid")
+    with pytest.raises(DataError, match="did you mean 'mixed'"):
+        order_of("mixd", labels, (0,))
+
+
+@pytest.mark.parametrize("order", ["iid", "label-sorted", "mixed"])
+def test_accuracy_against_a_slow_count(
+    evaluator: Evaluator, federated: data.Federated, model: nn.Module, order: str
+) -> None:
+    ordered = Evaluator(evaluator.target, evaluator.answers, 32, order, seed=3)
+    population, answers, _ = federated
+    for row in compare(model, ordered, [(make("none"), Knowledge())], workers=0).rows:
+        client = next(c for c in population.target if c.id == row["client"])
+        x = torch.cat(list(client.stream(7)))
+        with torch.no_grad():
+            right = (model(x).argmax(1) == answers[client.id]).sum().item()
+        assert row["accuracy"] == pytest.approx(right / len(x))
+
+
+@dataclass(frozen=True)
+class Peeker(Method):
+    """Looks for the labels in everything that it can reach from what it gets."""
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        return _Peeker(model)
+
+
+class _Peeker(Personal):
+    seen: list[Any] = []
+
+    def adapt(self, batch: Any) -> Tensor:
+        self.seen.append(batch)
+        return torch.zeros(len(batch), 10)
+
+    def reset(self) -> None:
+        pass
+
+
+def test_a_method_cannot_peek(evaluator: Evaluator, model: nn.Module) -> None:
+    """Nothing that a batch refers to, nor the memory that it lies in, holds more than its own images."""
+    _Peeker.seen.clear()
+    evaluator.judge(0, Peeker().personal(model, Knowledge()))
+    assert len(_Peeker.seen) > 1
+    for batch in _Peeker.seen:
+        assert batch._base is None
+        assert batch.untyped_storage().nbytes() == batch.nbytes
+        reachable = [item for item in gc.get_referents(batch) if not isinstance(item, type)]
+        assert not any(isinstance(item, (Tensor, np.ndarray)) for item in reachable)
+
+
+def test_workers_and_interruptions_change_nothing(
+    evaluator: Evaluator, federated: data.Federated, model: nn.Module, tmp_path: Path
+) -> None:
+    bbse = make("bbse")
+    known = Knowledge(gather(bbse, model, federated.population.source, 20, workers=2))
+    chosen = [(make("none"), Knowledge()), (bbse, known), (make("em"), Knowledge())]
+
+    def plain(found: Comparison) -> list[dict[str, Any]]:
+        return [{key: value for key, value in row.items() if key != "cost"} for row in found.rows]
+
+    with untouched(model):
+        alone = plain(compare(model, evaluator, chosen, workers=0))
+        assert plain(compare(model, evaluator, chosen, workers=2)) == alone
+        compare(model, evaluator, chosen, workers=0, run_dir=tmp_path)
+    rows = tmp_path / "rows.jsonl"
+    lines_ = rows.read_text().splitlines(keepends=True)
+    rows.write_text("".join(lines_[:4]) + lines_[4][:20])  # killed while writing the fourth row
+    done: list[tuple[int, int]] = []
+    again = compare(model, evaluator, chosen, run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
+    assert plain(again) == alone
+    assert done[0] == (4, 9)
+    assert done[-1] == (9, 9)
+    other = Evaluator(evaluator.target, evaluator.answers, batch_size=8)
+    with pytest.raises(DataError, match="another comparison"):
+        compare(model, other, chosen, run_dir=tmp_path)
+
+
+def test_summary_of_source_clients_is_their_sum(federated: data.Federated, model: nn.Module) -> None:
+    bbse, source = make("bbse"), federated.population.source
+    total = gather(bbse, model, source, 20, workers=2)
+    samples = sum(client.size("validation") for client in source)
+    assert any(float(value.sum()) == pytest.approx(samples) for value in total.values())
+    assert gather(make("em"), model, source, 20) == {}
+
+
+def test_lines_and_ranks() -> None:
+    cost = {"time": 2.0, "extra_bytes": 5}
+    rows = [
+        {
+            "method": name,
+            "client": str(i),
+            "accuracy": a,
+            "loss": 1.0,
+            "ece": 0.1,
+            "entropy": 0.5,
+            "cost": cost,
+        }
+        for name, values in {"none": [0.5, 0.6, 0.7], "em": [0.6, 0.55, 0.9]}.items()
+        for i, a in enumerate(values)
+    ]
+    none, em = lines(Comparison(rows, {}))
+    assert (none.accuracy, none.harmed, none.difference) == (pytest.approx(60), 0, 0)
+    assert em.difference == pytest.approx(100 * (0.1 - 0.05 + 0.2) / 3)
+    assert (em.harmed, em.worst_decile, em.time) == (1, pytest.approx(55), 2.0)
+    assert em.interval[0] < em.difference < em.interval[1]
+    tables = [{"a": 3.0, "b": 2.0, "c": 2.0}, {"a": 1.0, "b": 2.0, "c": 3.0}]
+    assert average_ranks(tables) == {"a": 2.0, "b": 2.25, "c": 1.75}
+
+
+def test_interval_is_that_of_a_mean() -> None:
+    values = np.random.default_rng(0).normal(3, 2, 400)
+    low, high = interval(values)
+    assert low == pytest.approx(values.mean() - 1.96 * values.std() / 20, abs=0.05)
+    assert high == pytest.approx(values.mean() + 1.96 * values.std() / 20, abs=0.05)
+
+
+def test_models_in_training_mode_are_refused(evaluator: Evaluator) -> None:
+    with pytest.raises(DataError, match="training mode"):
+        compare(models.shallow_cnn(10, image_size=28), evaluator, [(make("none"), Knowledge())])
+
+
+def test_results_are_plain_json(evaluator: Evaluator, model: nn.Module, tmp_path: Path) -> None:
+    found = compare(model, evaluator, [(make("none"), Knowledge())], workers=0)
+    found.save(tmp_path / "results.json", tuning={})
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert content["rows"] == found.rows
+    assert content["setting"]["batch_size"] == 32
+
+
+def test_own_methods_are_treated_the_same(evaluator: Evaluator, model: nn.Module) -> None:
+    method("peeker")(Peeker)
+    try:
+        (row, *_) = compare(model, evaluator, [(make("peeker"), Knowledge())], workers=0).rows
+        assert row["method"] == "peeker"
+        with pytest.raises(MethodError, match="has no hyper-parameter 'lr'"):
+            make("peeker", lr=1)
+    finally:
+        del _methods["peeker"]
