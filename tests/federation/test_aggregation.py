@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import linear, mlp
+from small_clients import linear, mlp
 from torch import Tensor, nn
 
 import ttpfl

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from small import Noisy, clients, linear, mlp, same_state
+from small_clients import Noisy, clients, linear, mlp, same_state
 from torch import nn
 
 from ttpfl.errors import FederationError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from small import wait_until_gone
+from small_clients import wait_until_gone
 from torch import Tensor
 
 from ttpfl.errors import FederationError

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 import victim
-from small import Bad, Site, clients, environment, linear, mlp, pair, same_state, wait_until_gone
+from small_clients import Bad, Site, clients, environment, linear, mlp, pair, same_state, wait_until_gone
 
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train

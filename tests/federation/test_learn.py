@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small import Bad, Noisy, clients, linear, mlp, pair
+from small_clients import Bad, Noisy, clients, linear, mlp, pair
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

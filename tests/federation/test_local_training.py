@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from small import CLASSES, FEATURES, Noisy, cnn, largest_difference, linear, mlp, pair, same_state
+from small_clients import CLASSES, FEATURES, Noisy, cnn, largest_difference, linear, mlp, pair, same_state
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset, WeightedRandomSampler
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from small import clients, linear
+from small_clients import clients, linear
 
 from ttpfl.federation import Callback, TrainSettings, train
 from ttpfl.federation.progress import Display, TensorBoard

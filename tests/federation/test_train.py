@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from small import CLASSES, Noisy, clients, cnn, environment, largest_difference, linear, mlp, pair, same_state
+from small_clients import (
+    CLASSES,
+    Noisy,
+    clients,
+    cnn,
+    environment,
+    largest_difference,
+    linear,
+    mlp,
+    pair,
+    same_state,
+)
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 

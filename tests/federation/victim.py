@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from small import Site, clients, mlp
+from small_clients import Site, clients, mlp
 
 from ttpfl.federation import Callback, TrainSettings, train
 from ttpfl.federation.state import Record, RunState

@@ -50,8 +50,8 @@ class Step:
     def __post_init__(self) -> None:
         if self.majors < 1:
             raise DataError(f"majors is {self.majors}: a client has at least one major class")
-        if not 0 < self.ratio < np.inf:
-            raise DataError(f"ratio is {self.ratio}: it must be a positive number")
+        if not 1 <= self.ratio < np.inf:  # a smaller one would make minors of majors
+            raise DataError(f"ratio is {self.ratio}: it must be a number from 1")
 
     def weights(self, clients: int, classes: int, random: np.random.Generator) -> Weights:
         """1, plus `ratio` - 1 for each time that the class is a major of the client."""
