@@ -110,7 +110,7 @@ class Arithmetic(FastLayout):
         super().__init__(narrow, relaid)
         self._rules |= {
             F.batch_norm: statistics.batch_norm,
-            torch.batch_norm: statistics.torch_batch_norm,
+            torch.batch_norm: partial(statistics.torch_batch_norm, statistics.batch_norm),
             F.instance_norm: statistics.instance_norm,
         }
 

@@ -130,6 +130,7 @@ def batch_norm(
 
 
 def torch_batch_norm(
+    batch_norm: Callable[..., Tensor],
     input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -140,7 +141,7 @@ def torch_batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """`torch.batch_norm`, which has another order of arguments."""
+    """`batch_norm` in the place of `torch.batch_norm`, which has another order of arguments."""
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 

@@ -96,7 +96,7 @@ def compare(
     """
     workers = cores() if workers is None else workers
     if model.training:
-        raise DataError(f"{type(model).__name__} is in training mode: call eval() before it is compared")
+        raise DataError(f"{type(model).__name__} is in training mode: put it into evaluation mode before")
     setting = _setting(model, evaluator, methods)
     jobs = [(number, client) for number in range(len(methods)) for client in evaluator.clients()]
     keys = [_key(methods[number][0], evaluator.target[client].id) for number, client in jobs]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 from ttpfl.arithmetic import FastLayout, channels_last
-from ttpfl.convolution import Taps
+from ttpfl.convolution import part_that_sees_data
 from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.state_vector import unpack
 from ttpfl.federation.tally import Tally
@@ -163,16 +163,12 @@ class LocalTrainer:
     def _call(self, model: nn.Module, inputs: Inputs, fast: bool) -> Tensor:
         if fast:
             own = inputs.map(channels_last)
-            with FastLayout(_part_that_sees_data, relaid=True):
+            with FastLayout(part_that_sees_data, relaid=True):
                 output = model(*own.args, **own.kwargs)
         else:
             output = model(*inputs.args, **inputs.kwargs)
         logits: Tensor = output if self._readout is None else self._readout(output)
         return logits
-
-
-def _part_that_sees_data(weight: Tensor, taps: Taps | None) -> Tensor:
-    return weight if taps is None else taps.of(weight)
 
 
 def shuffled(client: Client) -> Client:

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttpfl.arithmetic import FastLayout, channels_last
-from ttpfl.convolution import Taps
+from ttpfl.convolution import part_that_sees_data
 from ttpfl.errors import BatchError, TtpflError
 from ttpfl.inputs import Inputs, map_tensors
 from ttpfl.methods.normalisation import BatchNorm
+from ttpfl.statistics import torch_batch_norm
 
 T = TypeVar("T")
 
@@ -58,26 +59,6 @@ class Passes(Generic[T]):
 
 class _Layout(FastLayout):
     def __init__(self, relaid: bool, batch_norm: BatchNorm) -> None:
-        super().__init__(_narrow, relaid)
+        super().__init__(part_that_sees_data, relaid)
         self._rules[F.batch_norm] = batch_norm
-        self._rules[torch.batch_norm] = partial(_torch_batch_norm, batch_norm)
-
-
-def _narrow(weight: Tensor, taps: Taps | None) -> Tensor:
-    return weight if taps is None else taps.of(weight)
-
-
-def _torch_batch_norm(
-    batch_norm: BatchNorm,
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> Tensor:
-    """`torch.batch_norm` has another order of arguments."""
-    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+        self._rules[torch.batch_norm] = partial(torch_batch_norm, batch_norm)
