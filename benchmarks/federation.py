@@ -1,10 +1,11 @@
 """The local engine against a plain loop, pfl-research and Flower's simulation; rate learning; memory.
 
-    python benchmarks/federation.py [--rounds 5] [--models cnn resnet18] [--only plain ttpfl pfl flower]
+    python benchmarks/federation.py [--rounds 5] [--passes 1] [--clients 240] [--models cnn resnet18]
 
 All solve the same problem (`rivals/workload.py`): 240 clients x 160 CIFAR-shaped samples, batch size 20,
 one local epoch, from the same initial weights. Each runs in processes, and the rivals in environments, of
-its own. Times are medians over rounds after one to warm up.
+its own. Times are medians over rounds after one to warm up. Engines run one after the other; with several
+passes they take turns, so that a machine that is slow for a while is not one engine's bad luck.
 """
 
 import argparse
@@ -22,39 +23,44 @@ import measure  # noqa: E402
 from environments import UnavailableError, run  # noqa: E402
 
 CORES = len(os.sched_getaffinity(0))
-ENGINES = {  # name: (rival, threads over all processes)
-    "plain loop, all threads": ("plain", CORES),
+OURS = f"ttpfl, {CORES} workers"
+ENGINES = {  # name: (rival, threads over all processes); ours first, so that each line can name its ratio
+    OURS: ("ttpfl", CORES),
     "ttpfl, 1 worker": ("ttpfl", 1),
-    f"ttpfl, {CORES} workers": ("ttpfl", CORES),
+    "plain loop, all threads": ("plain", CORES),
     "pfl": ("pfl", CORES),
     "Flower's simulation": ("flower", CORES),
 }
 GOALS = {"plain loop, all threads": 1.9, "pfl": 1.5, "Flower's simulation": 5.0}
 
 
-def compare(model: str, rounds: int, only: set[str]) -> None:
-    """Time all engines and print them beside the plain loop."""
-    print(f"\nFedAvg, {model}: 240 clients x 160 samples, median of {rounds} rounds")
-    print(f"{'':26}{'s/round':>9}{'samples/s':>11}{'peak memory':>13}   ours is faster by")
-    times: dict[str, float] = {}
-    lines = {}
-    for name, (rival, threads) in ENGINES.items():
-        if rival not in only:
-            continue
-        try:
-            result = run(rival, "--model", model, "--rounds", str(rounds), "--threads", str(threads))
-        except UnavailableError as error:
-            lines[name] = f"{name:26}{error}"
-            continue
-        times[name] = statistics.median(result["seconds"])
-        memory = result["peak_memory_bytes"] / 2**20
-        rate = result["samples_per_second"]
-        lines[name] = f"{name:26}{times[name]:9.2f}{rate:11.0f}{memory:9.0f} MiB"
-    ours = times.get(f"ttpfl, {CORES} workers")
-    for name, line in lines.items():
-        goal = f" (goal {GOALS[name]})" if name in GOALS and name in times and ours else ""
-        ratio = f"{times[name] / ours:9.2f}x{goal}" if ours and name in times else ""
-        print(line + ratio)
+def compare(model: str, options: argparse.Namespace) -> None:
+    """Time all engines and print how much faster ours is."""
+    samples = options.clients * 160
+    seconds: dict[str, list[float]] = {}
+    for number in range(options.passes):
+        print(
+            f"\nFedAvg, {model}: {options.clients} clients x 160 samples, "
+            f"median of {(number + 1) * options.rounds} rounds"
+        )
+        print(f"{'':26}{'s/round':>9}{'samples/s':>11}{'peak memory':>13}   ours is faster by", flush=True)
+        for name, (rival, threads) in ENGINES.items():
+            if rival not in options.only:
+                continue
+            workload = ("--model", model, "--clients", str(options.clients))
+            try:
+                result = run(rival, *workload, "--rounds", str(options.rounds), "--threads", str(threads))
+            except UnavailableError as error:
+                print(f"{name:26}{error}", flush=True)
+                continue
+            times = seconds.setdefault(name, [])
+            times += result["seconds"]
+            median = statistics.median(times)
+            memory = result["peak_memory_bytes"] / 2**20
+            print(f"{name:26}{median:9.2f}{samples / median:11.0f}{memory:9.0f} MiB", end="")
+            if name in GOALS and OURS in seconds:
+                print(f"{median / statistics.median(seconds[OURS]):9.2f}x (goal {GOALS[name]})", end="")
+            print(flush=True)
 
 
 def agreement(model: str, only: set[str]) -> None:
@@ -81,11 +87,12 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["cnn", "resnet18"])
     rivals = sorted({rival for rival, _ in ENGINES.values()})
     parser.add_argument("--only", nargs="+", choices=rivals, default=rivals)
+    parser.add_argument("--passes", type=int, default=1)
+    parser.add_argument("--clients", type=int, default=240)
     options = parser.parse_args()
-    only = set(options.only)
     for model in options.models:
-        agreement(model, only)
-        compare(model, options.rounds, only)
+        agreement(model, set(options.only))
+        compare(model, options)
     for script in ("rate_learning.py", "federation_memory.py"):
         subprocess.run([sys.executable, HERE / script], check=True)
 
