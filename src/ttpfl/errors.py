@@ -35,3 +35,7 @@ class FederationError(TtpflError):
 
 class MethodError(TtpflError):
     """A test-time method is unknown, wrongly configured, or does not fit the model."""
+
+
+class RecipeError(TtpflError):
+    """A recipe, or the results of one, cannot be understood."""
