@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
 
+from ttpfl.allocator import keep_freed_memory
+
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]
 
@@ -51,6 +53,7 @@ def in_parallel(
 def _take(work: Callable[[int], Any]) -> None:
     global _work
     _work = work
+    keep_freed_memory()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
