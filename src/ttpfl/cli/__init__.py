@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ttpfl._version import __version__
-from ttpfl.cli import compare, data, federation
+from ttpfl.cli import compare, data, experiment, federation
 from ttpfl.cli.errors import Commands
 
 app = typer.Typer(
@@ -39,7 +39,11 @@ def _options(
     pass
 
 
+app.command("demo")(experiment.demo)
 app.add_typer(data.app, name="data")
 app.command("train")(federation.train)
 app.command("learn")(federation.learn)
 app.command("compare")(compare.compare)
+app.command("run")(experiment.run)
+app.add_typer(experiment.recipe_app, name="recipe")
+app.add_typer(experiment.results_app, name="results")

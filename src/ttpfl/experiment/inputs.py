@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ttpfl.experiment.config import Config
+from ttpfl.federation.settings import RunSettings
 from ttpfl.methods import Method
 
 Inputs = dict[str, Any]
@@ -20,7 +21,7 @@ def training_inputs(config: Config) -> Inputs:
     return {
         "data": population_inputs(config),
         "model": asdict(config.model),
-        "train": config.train.decisive(),
+        "train": _choices(config.train),
     }
 
 
@@ -31,7 +32,7 @@ def model_inputs(config: Config) -> Inputs:
 
 def learning_inputs(config: Config) -> Inputs:
     """A run of rate learning, whatever its number of rounds."""
-    return {"model": model_inputs(config), "learn": config.learn.decisive()}
+    return {"model": model_inputs(config), "learn": _choices(config.learn)}
 
 
 def rates_inputs(config: Config) -> Inputs:
@@ -47,3 +48,9 @@ def method_inputs(config: Config, method: Method, rates: Config | None) -> Input
         "rates": None if rates is None else rates_inputs(rates),
         "test": asdict(config.test),
     }
+
+
+def _choices(settings: RunSettings) -> Inputs:
+    """What was chosen other than by default: a setting that is added to the library changes no key."""
+    defaults = type(settings)().decisive()
+    return {name: value for name, value in settings.decisive().items() if value != defaults[name]}

@@ -161,7 +161,7 @@ def _check(tree: Tree, name: str) -> None:
                 raise RecipeError(f"entries[{number}] has no {key}: {said}")
     if not all(isinstance(seed, int) and seed >= 0 for seed in tree.get("seeds", [])):
         raise RecipeError(f"seeds are {tree['seeds']}: they must be whole numbers from 0")
-    labels = [said for said in tree.get("methods", [])] + [said["label"] for said in tree.get("entries", [])]
+    labels = [*tree.get("methods", []), *(said["label"] for said in tree.get("entries", []))]
     if twice := {label for label in labels if labels.count(label) > 1}:
         raise RecipeError(f"{sorted(twice)[0]!r} is compared twice in {name}: give it another label")
 
