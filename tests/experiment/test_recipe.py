@@ -145,9 +145,13 @@ def test_the_papers_hyper_parameters() -> None:
     cnn, resnet = read("table5-cifar10-cnn"), read("table1-cifar10-resnet18")
     digits, pacs = read("table2-digits5"), read("table2-pacs")
     told = [
-        (c.train.rounds, c.train.lr, c.train.batch_size, c.learn.rounds, c.learn.cohort, c.learn.lr, c.learn.batch_size, c.test.batch_size)
+        (
+            *(c.train.rounds, c.train.lr, c.train.batch_size),
+            *(c.learn.rounds, c.learn.cohort, c.learn.lr, c.learn.batch_size),
+            c.test.batch_size,
+        )
         for c in (r.config(r.cases[0], 0) for r in (resnet, cnn, digits, pacs))
-    ]  # fmt: skip
+    ]
     assert told == [
         (200, 0.01, 20, 200, 60, 0.1, 20, 20),
         (200, 0.1, 20, 400, 60, 0.1, 20, 20),

@@ -33,8 +33,9 @@ class Store:
 
     root: Path
     computed: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    """What the stages that were asked for took, whenever they were computed."""
+    """The stages that were not there, in the order in which they were computed."""
+    _asked: dict[Path, str] = field(default_factory=dict)
+    _inside: list[float] = field(default_factory=lambda: [0.0])
 
     def folder(self, stage: str, inputs: Mapping[str, Any]) -> Path:
         """The place of a stage with these inputs."""
@@ -47,20 +48,31 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             self.computed.append(stage)
             write(folder / INPUTS, dict(inputs))
-            _timed(folder, work)
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + read(folder / ELAPSED)["seconds"]
+            self._compute(folder, work)
+        self._asked[folder] = stage
         return read(folder / DONE)
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What the stages that were asked for took, whenever they were computed."""
+        total: dict[str, float] = {}
+        for folder, stage in self._asked.items():
+            total[stage] = total.get(stage, 0.0) + read(folder / ELAPSED)["seconds"]
+        return total
 
-def _timed(folder: Path, work: Work) -> None:
-    """Seconds add up over interruptions."""
-    before = read(folder / ELAPSED)["seconds"] if (folder / ELAPSED).exists() else 0.0
-    begin = time.monotonic()
-    try:
-        result = work(folder)
-    finally:
-        write(folder / ELAPSED, {"seconds": before + time.monotonic() - begin})
-    write(folder / DONE, result)
+    def _compute(self, folder: Path, work: Work) -> None:
+        """Time adds up over interruptions; that of stages which this one waits for is theirs."""
+        before = read(folder / ELAPSED)["seconds"] if (folder / ELAPSED).exists() else 0.0
+        begin = time.monotonic()
+        self._inside.append(0.0)
+        try:
+            result = work(folder)
+        finally:
+            passed = time.monotonic() - begin
+            own = passed - self._inside.pop()
+            self._inside[-1] += passed
+            write(folder / ELAPSED, {"seconds": before + own})
+        write(folder / DONE, result)
 
 
 def key(stage: str, inputs: Mapping[str, Any]) -> str:
