@@ -1,7 +1,7 @@
 """One case of a recipe with everything decided: which data, network, training, rates and test."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from types import UnionType
 from typing import Any, Self, get_args, get_type_hints
 
@@ -86,7 +86,7 @@ class Config:
         for name, kind in SECTIONS.items():
             said = checked(name, tree.get(name, {}))
             if name == "data":
-                own = {key: said.pop(key) for key in ("name", "options") if key in said}
+                own: Tree = {key: said.pop(key) for key in ("name", "options") if key in said}
                 said = {**own, "choices": said}
             elif SEEDED in kind.__dataclass_fields__:
                 said[SEEDED] = seed
@@ -155,13 +155,3 @@ def merged(below: Tree, above: Tree) -> Tree:
         tables = isinstance(value, dict) and isinstance(both.get(key), dict)
         both[key] = merged(both[key], value) if tables else value
     return both
-
-
-def plain(value: Any) -> Any:
-    """Dataclasses as dictionaries; for keys of stages."""
-    return asdict(value) if hasattr(value, "__dataclass_fields__") else value
-
-
-def names(kind: type[Any]) -> list[str]:
-    """The fields of a dataclass."""
-    return [entry.name for entry in fields(kind)]

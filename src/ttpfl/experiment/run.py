@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.experiment import stages
+from ttpfl.experiment.entries import chosen
 from ttpfl.experiment.provenance import machine, versions
 from ttpfl.experiment.recipe import Entry, Recipe
 from ttpfl.experiment.samples import samples
-from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.store import write
 from ttpfl.experiment.workshop import Workshop
-from ttpfl.methods import make
 
 FORMAT = 1
 FIGURES = ("accuracy", "loss", "ece", "entropy")
@@ -57,14 +56,6 @@ def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int) -> Results:
         "training": stages.trained(shop, config)["history"],
         "entries": [_entry(recipe, shop, case, seed, entry) for entry in recipe.entries],
     }
-
-
-def chosen(recipe: Recipe, shop: Workshop, case: str, seed: int, entry: Entry) -> Chosen:
-    """An entry's method with its hyper-parameters: the recipe's, or tuned, or the defaults."""
-    config, method = recipe.config(case, seed), make(entry.method, **entry.config)
-    needs = method.needs_rates
-    rates = None if needs is None else recipe.rates_config(case, seed, entry, needs)
-    return Chosen(method, rates) if entry.config else stages.tuned(shop, config, method, rates)
 
 
 def _entry(recipe: Recipe, shop: Workshop, case: str, seed: int, entry: Entry) -> Results:

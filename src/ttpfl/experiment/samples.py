@@ -13,6 +13,8 @@ from torch import Tensor
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import stages
 from ttpfl.experiment.config import Config
+from ttpfl.experiment.entries import chosen
+from ttpfl.experiment.inputs import method_inputs
 from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.workshop import Workshop
@@ -24,8 +26,6 @@ PREFERRED = ("atp-online", "atp-batch")
 
 def samples(recipe: Recipe, shop: Workshop) -> dict[str, Any]:
     """For each case, at its first seed: clients that gained most, about the middle, and least."""
-    from ttpfl.experiment.run import chosen
-
     after = next((e for name in PREFERRED for e in recipe.entries if e.method == name), None)
     before = next((e for e in recipe.entries if e.method == "none"), None)
     runs = []
@@ -45,8 +45,8 @@ def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> d
         return {"clients": [_of_client(shop, config, after, number) for number in dict.fromkeys(picked)]}
 
     inputs = {
-        "before": stages.method_inputs(config, before.method, None),
-        "after": stages.method_inputs(config, after.method, after.rates),
+        "before": method_inputs(config, before.method, None),
+        "after": method_inputs(config, after.method, after.rates),
     }
     return shop.store.get("samples", inputs, work)
 

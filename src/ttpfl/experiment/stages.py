@@ -12,7 +12,6 @@ from ttpfl.data.federate import Federated
 from ttpfl.evaluation import Evaluator, compare, gather
 from ttpfl.experiment.config import Config
 from ttpfl.experiment.inputs import (
-    Inputs,
     learning_inputs,
     method_inputs,
     model_inputs,
@@ -52,7 +51,7 @@ def trained(shop: Workshop, config: Config) -> Result:
     def work(folder: Path) -> Result:
         clients, answers, manifest = shop.clients(config)
         facts = clients.facts
-        said = {
+        said: dict[str, Any] = {
             "name": config.model.name,
             "num_classes": len(facts.classes),
             "image_size": facts.image_size[0],
@@ -156,7 +155,7 @@ def judged(shop: Workshop, config: Config, chosen: Chosen) -> list[Result]:
             )
         return {"rows": found.rows}
 
-    inputs: Inputs = method_inputs(config, chosen.method, chosen.rates)
+    inputs = method_inputs(config, chosen.method, chosen.rates)
     return list(shop.store.get("comparison", inputs, work)["rows"])
 
 

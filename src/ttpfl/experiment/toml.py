@@ -1,11 +1,12 @@
 """A recipe in full, as TOML."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from ttpfl.data.registry import facts
 from ttpfl.data.setting import setting_of
-from ttpfl.experiment.config import SECTIONS, SEEDED, Config, plain
+from ttpfl.experiment.config import SECTIONS, SEEDED, Config, Tree
 from ttpfl.experiment.recipe import Recipe
 
 
@@ -17,13 +18,13 @@ def complete(recipe: Recipe) -> str:
     title = "Digits from four sources: one held out"
     """
     config = Config.of({name: recipe.tree.get(name, {}) for name in SECTIONS}, recipe.seeds[0])
-    tree: dict[str, Any] = {
+    tree: Tree = {
         key: value for key, value in recipe.tree.items() if key not in (*SECTIONS, "cases", "entries")
     }
-    sections = {name: plain(getattr(config, name)) for name in SECTIONS}
-    choices = plain(setting_of(facts(config.data.name).defaults, config.data.choices))
+    sections = {name: asdict(getattr(config, name)) for name in SECTIONS}
+    choices = asdict(setting_of(facts(config.data.name).defaults, config.data.choices))
     sections["data"] = {"name": config.data.name, "options": dict(config.data.options), **choices}
-    rest = {key: recipe.tree[key] for key in ("cases", "entries") if key in recipe.tree}
+    rest: Tree = {key: recipe.tree[key] for key in ("cases", "entries") if key in recipe.tree}
     return _tables({**tree, **sections, **rest}, ()).strip()
 
 
