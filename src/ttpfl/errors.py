@@ -35,3 +35,7 @@ class FederationError(TtpflError):
 
 class MethodError(TtpflError):
     """A test-time method is unknown, wrongly configured, or does not fit the model."""
+
+
+class TheoryError(TtpflError):
+    """A bound is asked for values that it does not hold for."""
