@@ -1,6 +1,5 @@
 """How quickly the rates are learned."""
 
-from decimal import Decimal
 from typing import NamedTuple
 
 from ttpfl.errors import TheoryError
@@ -25,28 +24,28 @@ class Convergence(NamedTuple):
         return sum(self)
 
 
-def largest_step(smoothness: float, direction: float) -> float:
+def largest_step(beta: float, direction: float) -> float:
     """The largest step size that the convergence bound holds for, 1 / (4 H^2 beta).
 
     The paper prints "eta >= 1 / (4 H^2 beta)". That is a misprint: what is needed is a step of at most that
     size. With much larger ones learning diverges, which no bound allows.
 
-    >>> largest_step(smoothness=1, direction=2)
+    >>> largest_step(beta=1, direction=2)
     0.0625
     """
-    check_positive(smoothness=smoothness, direction=direction)
+    check_positive(beta=beta, direction=direction)
     with decimals():
-        return float(1 / product(4, direction, direction, smoothness))
+        return float(1 / product(4, direction, direction, beta))
 
 
 def convergence_bound(
     *,
     distance: float,
-    step: float,
-    local_steps: int,
+    eta: float,
+    tau: int,
     rounds: int,
     clients: int,
-    smoothness: float,
+    beta: float,
     direction: float,
     sigma: float,
     zeta: float,
@@ -58,36 +57,35 @@ def convergence_bound(
 
     Args:
         distance: norm of the difference between the first rates and the best.
-        step: eta, the step size; at most `largest_step`.
-        local_steps: tau, steps that a client takes in a round.
+        eta: the step size; at most `largest_step`.
+        tau: steps that a client takes in a round.
         rounds: T.
         clients: N.
-        smoothness: beta, of the loss in the network's weights; in the rates it is H^2 beta.
+        beta: smoothness of the loss in the network's weights; in the rates it is H^2 beta.
         direction: H, the largest norm of one module's direction.
         sigma: standard deviation of the gradient over one client's batches, at most.
         zeta: difference between one client's gradient and the mean of all clients', at most.
 
-    >>> bound = convergence_bound(distance=1, step=0.01, local_steps=2, rounds=200, clients=240,
-    ...                           smoothness=1, direction=2, sigma=1, zeta=0.5)
+    >>> bound = convergence_bound(distance=1, eta=0.01, tau=2, rounds=200, clients=240,
+    ...                           beta=1, direction=2, sigma=1, zeta=0.5)
     >>> round(bound.start, 4), round(bound.total, 4)
     (0.125, 0.1354)
     """
-    check_counts(local_steps=local_steps, rounds=rounds, clients=clients)
-    check_positive(step=step)
+    check_counts(tau=tau, rounds=rounds, clients=clients)
+    check_positive(eta=eta)
     check_not_negative(distance=distance, sigma=sigma, zeta=zeta)
-    largest = largest_step(smoothness, direction)
-    if step > largest * (1 + 1e-12):  # who computes it from the formula may round it up
+    largest = largest_step(beta, direction)
+    if eta > largest * (1 + 1e-12):  # who computes it from the formula may round it up
         raise TheoryError(
-            f"step is {step}: the bound holds for steps up to 1 / (4 H^2 beta) = {largest:.6g} "
+            f"eta is {eta}: the bound holds for steps up to 1 / (4 H^2 beta) = {largest:.6g} "
             "(the paper prints 'at least', which is a misprint)"
         )
     with decimals():
-        eta, tau = product(step), Decimal(local_steps)
         variance, spread = product(sigma, sigma), product(zeta, zeta)
-        bend = product(step, step, direction, direction, smoothness)
+        bend = product(eta, eta, direction, direction, beta)
         parts = (
-            product(distance, distance) / (2 * eta * tau * rounds),
-            eta * variance / clients,
+            product(distance, distance) / (2 * product(eta) * tau * rounds),
+            product(eta) * variance / clients,
             4 * tau * bend * variance,
             18 * tau**2 * bend * spread,
         )
