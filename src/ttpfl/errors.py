@@ -39,3 +39,7 @@ class MethodError(TtpflError):
 
 class RecipeError(TtpflError):
     """A recipe, or the results of one, cannot be understood."""
+
+
+class TheoryError(TtpflError):
+    """A bound is asked for values that it does not hold for."""

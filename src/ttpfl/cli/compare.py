@@ -50,8 +50,8 @@ def compare(
     """Compare test-time methods at the target clients; interrupted, it goes on where it was."""
     from ttpfl.cli.comparison_table import comparison_table
     from ttpfl.cli.federation import clients_of
+    from ttpfl.cli.printing import print_table
     from ttpfl.cli.progress import progress
-    from ttpfl.cli.tables import print_table
     from ttpfl.evaluation import Evaluator
     from ttpfl.evaluation import compare as run
     from ttpfl.models import load_model

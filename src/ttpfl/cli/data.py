@@ -17,7 +17,8 @@ app = typer.Typer(help="Data sets, clients over them, and image corruptions.", n
 @app.command("list")
 def list_(data_dir: DataDir = None) -> None:
     """All data sets, and which of them are in the data directory."""
-    from ttpfl.cli.tables import data_sets, print_table
+    from ttpfl.cli.printing import print_table
+    from ttpfl.cli.tables import data_sets
     from ttpfl.data.registry import data_directory
 
     print_table(data_sets(data_dir))
@@ -27,7 +28,8 @@ def list_(data_dir: DataDir = None) -> None:
 @app.command()
 def info(name: Name, data_dir: DataDir = None) -> None:
     """Everything that is known about a data set without loading it."""
-    from ttpfl.cli.tables import data_set, print_table
+    from ttpfl.cli.printing import print_table
+    from ttpfl.cli.tables import data_set
 
     print_table(data_set(name, data_dir))
 

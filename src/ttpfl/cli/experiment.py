@@ -71,7 +71,7 @@ def list_recipes() -> None:
     from rich import box
     from rich.table import Table
 
-    from ttpfl.cli.tables import print_table
+    from ttpfl.cli.printing import print_table
     from ttpfl.experiment.recipe import known, presets, read
 
     table = Table("recipe", "presets", "title", box=box.SIMPLE_HEAD)
@@ -91,7 +91,7 @@ def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None)
 
 def show(results: dict[str, object]) -> None:
     """The comparison, one table."""
-    from ttpfl.cli.tables import print_table
+    from ttpfl.cli.printing import print_table
     from ttpfl.experiment.tables import terminal_table
 
     print_table(terminal_table(results))

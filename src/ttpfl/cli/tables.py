@@ -5,23 +5,11 @@ from os import PathLike
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from ttpfl.data.images import Facts
 from ttpfl.data.registry import data_directory, facts, is_there, names, options
 from ttpfl.data.setting import setting_of
-
-WIDE = 1000  # columns where the reader is not a terminal but a file or a program
-
-
-def print_table(table: Table) -> None:
-    """To stdout, as wide as it is."""
-    console = Console(markup=False, highlight=False)
-    table.expand = console.is_terminal
-    if not console.is_terminal:
-        console.width = WIDE
-    console.print(table)
 
 
 def data_sets(data_dir: str | PathLike[str] | None = None) -> Table:

@@ -18,6 +18,8 @@ TOP = {
 }  # fmt: skip
 ENTRY = {"label": str, "method": str, "config": dict, "rates": dict}
 BASE = "paper"  # the preset that changes nothing
+COMPARISON, TOY = "comparison", "toy"
+KINDS = (COMPARISON, TOY)
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Recipe:
     def title(self) -> str:
         """What it is called."""
         return str(self.tree.get("title", self.name))
+
+    @property
+    def kind(self) -> str:
+        """Whether methods are compared, or something else is computed."""
+        return str(self.tree.get("kind", COMPARISON))
 
     @property
     def seeds(self) -> list[int]:
@@ -149,6 +156,7 @@ def folder() -> Path:
 
 def _check(tree: Tree, name: str) -> None:
     _kinds(tree, TOP, "recipe")
+    known_key("the kinds of recipes", tree.get("kind", COMPARISON), KINDS)
     for section in SECTIONS:
         checked(section, tree.get(section, {}))
     for case, said in tree.get("cases", {}).items():

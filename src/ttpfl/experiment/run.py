@@ -6,9 +6,10 @@ from typing import Any
 from ttpfl.experiment import stages
 from ttpfl.experiment.entries import chosen
 from ttpfl.experiment.provenance import machine, versions
-from ttpfl.experiment.recipe import Entry, Recipe
+from ttpfl.experiment.recipe import COMPARISON, TOY, Entry, Recipe
 from ttpfl.experiment.samples import samples
 from ttpfl.experiment.store import write
+from ttpfl.experiment.toy_runs import toy_runs
 from ttpfl.experiment.workshop import Workshop
 
 FORMAT = 1
@@ -24,7 +25,7 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
     Interrupted at any point, it goes on there when it is called again.
     """
     out.mkdir(parents=True, exist_ok=True)
-    runs = [run_case(recipe, shop, case, seed) for case in recipe.cases for seed in recipe.seeds]
+    runs = KINDS[recipe.kind](recipe, shop)
     results = {
         "format": FORMAT,
         "recipe": {
@@ -43,6 +44,11 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
     write(out / "results.json", results)
     write(out / "samples.json", samples(recipe, shop))
     return results
+
+
+def compared(recipe: Recipe, shop: Workshop) -> list[Results]:
+    """Methods at the target clients of every case and seed."""
+    return [run_case(recipe, shop, case, seed) for case in recipe.cases for seed in recipe.seeds]
 
 
 def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int) -> Results:
@@ -70,6 +76,9 @@ def _entry(recipe: Recipe, shop: Workshop, case: str, seed: int, entry: Entry) -
         **{name: [row[name] for row in rows] for name in FIGURES},
         **{name: [row["cost"][name] for row in rows] for name in COSTS},
     }
+
+
+KINDS = {COMPARISON: compared, TOY: toy_runs}
 
 
 def _rounded(seconds: dict[str, float]) -> dict[str, float]:
