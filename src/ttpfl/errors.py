@@ -35,3 +35,7 @@ class FederationError(TtpflError):
 
 class MethodError(TtpflError):
     """A test-time method is unknown, wrongly configured, or does not fit the model."""
+
+
+class ReportError(TtpflError):
+    """A file of results cannot be made into a report."""
