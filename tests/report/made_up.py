@@ -144,8 +144,8 @@ def _rates(case: str, rounds: int) -> dict[str, Any]:
     random = np.random.default_rng(len(case))
     sign = {"feature": 1, "label": -1}.get(case, 0.3)
     modules = []
-    for block, layer, norm in (("conv1", "conv1", "bn1"), ("conv2", "conv2", "bn2"), ("conv3", "conv3", "bn3"),
-                               ("linear4", "linear4", "bn4"), ("linear5", "linear5", None)):  # fmt: skip
+    norms = {"conv1": "bn1", "conv2": "bn2", "conv3": "bn3", "linear4": "bn4", "linear5": None}
+    for layer, norm in norms.items():
         kind = "conv" if layer.startswith("conv") else "linear"
         names = [(f"{layer}.weight", f"{kind}.weight")]
         names += [(f"{layer}.bias", "linear.bias")] * (kind == "linear")
@@ -156,11 +156,11 @@ def _rates(case: str, rounds: int) -> dict[str, Any]:
                 0.12 * sign
                 if "running" in name
                 else 0.2
-                if block == "linear5" and case != "feature"
+                if layer == "linear5" and case != "feature"
                 else 0.05
             )
             rate = float(size + random.normal(0, 0.03))
-            modules.append({"name": name, "kind": kind_, "block": block, "rate": rate})
+            modules.append({"name": name, "kind": kind_, "block": layer, "rate": rate})
     history = _history(
         random, 2 * rounds, final=0.75, every=20, names=("batch", "online"), with_training=False
     )

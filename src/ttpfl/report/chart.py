@@ -4,7 +4,7 @@ Places from left to right are percentages and those from top to bottom are pixel
 size when the page becomes narrow. Texts of the axes lie outside of the SVG's box, in the padding of `.plot`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ttpfl.report.markup import Html, Node, element
@@ -64,14 +64,14 @@ class Canvas:
         """The chart: grid, axes, and `marks` on top."""
         return drawing(title, description, self.height, self._y_axis(), self._x_axis(), *marks, class_=class_)
 
-    def _y_axis(self) -> Node:
+    def _y_axis(self) -> Iterator[Html]:
         for value, text in self.y.marks():
             y = self.top(value)
             yield element("line", class_="grid", x1="0", x2="100%", y1=y, y2=y)
             yield element("text", text, class_="tick end", x=-8, y=y + 4)
         yield element("text", self.y.title, class_="axis", x=-40, y=-12)
 
-    def _x_axis(self) -> Node:
+    def _x_axis(self) -> Iterator[Html]:
         for value, text in self.x.marks():
             yield element("text", text, class_="tick middle", x=self.left(value), y=self.height + 18)
         yield element("line", class_="base", x1="0", x2="100%", y1=self.height, y2=self.height)

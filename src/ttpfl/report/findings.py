@@ -17,7 +17,7 @@ def findings(study: Study) -> list[Html]:
 
 
 def agreement(case: Case) -> tuple[int, int]:
-    """Of how many pairs of methods that the paper orders, how many stand in the same order here: (same, all)."""
+    """Of the pairs of methods that the paper orders: how many have the same order here, and all."""
     pairs = [
         (case.paper[one][0] - case.paper[other][0], case.lines[one].accuracy - case.lines[other].accuracy)
         for one, other in combinations(case.paper, 2)
@@ -57,15 +57,14 @@ def _gain(study: Study) -> Html:
         by_case = {case.name: case.lines[adapted[0]].difference for case in study.cases}
         least, most = min(by_case, key=by_case.__getitem__), max(by_case, key=by_case.__getitem__)
         span = f", from {signed(by_case[least])} ({least}) to {signed(by_case[most])} ({most})"
-    harmed = (
-        f"{line.harmed} of {study.clients} clients ({100 * line.harmed / study.clients:.0f} %) were harmed"
-    )
+    share = f"{100 * line.harmed / study.clients:.0f} %"
+    harmed = f"{line.harmed or 'none'} of {study.clients} clients ({share}) harmed"
     subject = (
         "Its" if adapted[0] == study.order[0] else f"No adaptation is best; the next, {adapted[0]}, has a"
     )
     return joined(
         f"{subject} difference to no adaptation is ", change,
-        f" (95 % interval, paired by client: {signed(low)} to {signed(high)}){span}; {harmed}.",
+        f" (95 % interval, paired by client: {signed(low)} to {signed(high)}){span}, with {harmed}.",
     )  # fmt: skip
 
 

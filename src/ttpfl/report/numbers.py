@@ -9,8 +9,8 @@ MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 def plain(value: float | None, digits: int = 2) -> str:
     """A fixed number of digits, with a real minus sign and no negative zero.
 
-    >>> plain(71.5), plain(-0.001), plain(None)
-    ('71.50', '0.00', '–')
+    >>> plain(71.5), plain(-0.001), plain(-2.0) == MINUS + "2.00", plain(None) == DASH
+    ('71.50', '0.00', True, True)
     """
     if value is None or not math.isfinite(value):
         return DASH
@@ -21,8 +21,8 @@ def plain(value: float | None, digits: int = 2) -> str:
 def signed(value: float | None, digits: int = 2) -> str:
     """The same with a plus sign.
 
-    >>> signed(2.5), signed(-0.4, 1), signed(0.0)
-    ('+2.50', '−0.4', '0.00')
+    >>> signed(2.5), signed(0.0), signed(-0.4, 1) == MINUS + "0.4"
+    ('+2.50', '0.00', True)
     """
     text = plain(value, digits)
     return f"+{text}" if text[0].isdigit() and float(text) else text
@@ -31,8 +31,8 @@ def signed(value: float | None, digits: int = 2) -> str:
 def short(value: float | None) -> str:
     """Three significant digits, for numbers of any size.
 
-    >>> short(0.012345), short(-12.0), short(0.0)
-    ('0.0123', '−12', '0')
+    >>> short(0.012345), short(12.0), short(0.0)
+    ('0.0123', '12', '0')
     """
     if value is None or not math.isfinite(value):
         return DASH

@@ -1,5 +1,6 @@
 """What sections are made of: tables, figures with their data, and a choice between panels."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -109,7 +110,14 @@ def _header(column: Column) -> Html:
 def _cell(column: Column, cell: Cell, first: bool) -> Html:
     classes = " ".join(filter(None, ["number" if column.numeric else "", cell.class_]))
     name, scope = ("th", "row") if first else ("td", None)
-    value = cell.value if isinstance(cell.value, str) or cell.value is None else f"{cell.value:.6g}"
     return element(
-        name, cell.content, scope=scope, class_=classes or None, data_value=value, style=cell.style
-    )
+        name, cell.content,
+        scope=scope, class_=classes or None, data_value=_sortable(cell.value), style=cell.style,
+    )  # fmt: skip
+
+
+def _sortable(value: Value) -> str | None:
+    """A value for the page's script; what is not finite is not there."""
+    if value is None or isinstance(value, str):
+        return value
+    return f"{value:.7g}" if math.isfinite(value) else None

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+MOST_STEPS = 6
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -22,7 +24,7 @@ class Scale:
         low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
         return (value - low) / (high - low)
 
-    def ticks(self, about: int = 5) -> list[float]:
+    def ticks(self) -> list[float]:
         """Round numbers on the scale.
 
         >>> Scale(0, 1).ticks(), Scale(1, 60, log=True).ticks()
@@ -32,7 +34,7 @@ class Scale:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
         else:
-            step = _step(self.high - self.low, about)
+            step = _step(self.high - self.low)
             first = math.ceil(self.low / step - 1e-9)
             ticks = [
                 round((first + n) * step, 12) for n in range(math.floor(self.high / step + 1e-9) - first + 1)
@@ -55,13 +57,15 @@ def covering(values: Iterable[float], *, also: Iterable[float] = (), log: bool =
         return Scale(low / 1.15, high * 1.15, log=True)
     if low == high:
         low, high = low - 0.5, high + 0.5
-    step = _step(high - low, 5)
+    step = _step(high - low)
     return Scale(
         round(math.floor(low / step + 1e-9) * step, 12), round(math.ceil(high / step - 1e-9) * step, 12)
     )
 
 
-def _step(length: float, about: int) -> float:
-    """The largest of 1, 2, 2.5, 5, 10, … times a power of ten that gives at least `about` steps."""
-    power = 10.0 ** math.floor(math.log10(length / about))
-    return max(power * factor for factor in (1, 2, 2.5, 5) if power * factor <= length / about * (1 + 1e-9))
+def _step(length: float) -> float:
+    """The smallest of 1, 2, 5, 10, … times a power of ten that makes at most six steps."""
+    power = 10.0 ** math.floor(math.log10(length / MOST_STEPS))
+    return next(
+        power * factor for factor in (1, 2, 5, 10) if power * factor >= length / MOST_STEPS * (1 - 1e-9)
+    )

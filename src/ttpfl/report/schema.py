@@ -71,7 +71,7 @@ class LearnedRates(TypedDict):
 
 
 class Tuning(TypedDict):
-    """The hyper-parameters that were tried on source clients; `at_edge` names those chosen at a grid's end."""
+    """Hyper-parameters that were tried on source clients; `at_edge` names those chosen at a grid's end."""
 
     table: list[Record]
     at_edge: list[str]

@@ -1,4 +1,4 @@
-"""Does a value that was read from JSON have the shape that a type says?"""
+"""Whether a value that was read from JSON has the shape that a type says."""
 
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints, is_typeddict

@@ -1,4 +1,4 @@
-"""The sections of the page, in its order. Each is made from a study, or is None where there is nothing to show."""
+"""The page's sections, in its order: each is made from a study, or is None if there is nothing to show."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,9 @@
 """The data: who the clients are, and which checks held."""
 
+from collections.abc import Iterator
+
 from ttpfl.report.chart import drawing, percent, said, stretched
-from ttpfl.report.markup import Html, Node, element
+from ttpfl.report.markup import Html, element
 from ttpfl.report.parts import Data, Section, Value, definitions, figure, panels
 from ttpfl.report.schema import Client, Run
 from ttpfl.report.sections.clients import describe
@@ -23,7 +25,7 @@ def audit(study: Study) -> Section:
     return Section("audit", "Data audit", content)
 
 
-def _panel(run: Run) -> Node:
+def _panel(run: Run) -> Iterator[Html]:
     population = run["population"]
     yield definitions(
         [
@@ -63,7 +65,7 @@ def _counts(run: Run) -> Html:
     )  # fmt: skip
 
 
-def _cells(clients: list[Client]) -> Node:
+def _cells(clients: list[Client]) -> Iterator[Html]:
     """One path for all cells of the same level."""
     paths: list[list[str]] = [[] for _ in LEVELS]
     for x, client in enumerate(clients):

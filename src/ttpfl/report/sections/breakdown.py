@@ -31,8 +31,8 @@ def breakdown(study: Study) -> Section | None:
         return None
     shown = {case.name: _table(case, found[case.name]) for case in study.cases if case.name in found}
     caption = (
-        "Difference to no adaptation in points, mean over the clients of each group; the row of no adaptation has "
-        "its accuracy in percent. Blue is better, orange is worse, full at 10 points."
+        "Difference to no adaptation in points, mean over the clients of each group; the row of no "
+        "adaptation has its accuracy in percent. Blue is better, orange is worse, full at 10 points."
     )
     rows: list[list[Value]] = [
         [case, kind, group, len(of_method), label, mean(of_method)]

@@ -22,8 +22,8 @@ def clients(study: Study) -> Section | None:
         shown[title] = _panel(run, methods[0], number)
         number += len(run["clients"])
     caption = (
-        "Each client's accuracy without adaptation (ring) and with it (dot), clients in the order of the first. "
-        "A harmed client's dot lies below its ring."
+        "Each client's accuracy without adaptation (ring) and with it (dot), clients in the order of the "
+        "first. A harmed client's dot lies below its ring."
     )
     keys = [("ring", "no adaptation"), ("gain", "better"), ("harm", "harmed")]
     body = [_choice(methods), panels("Run", shown), legend(keys)]

@@ -1,161 +1,106 @@
 """The comparison of methods: over all cases, and each case in full."""
 
 import math
-from collections.abc import Mapping
 
+from ttpfl.evaluation.summary import RESAMPLES, Line
 from ttpfl.report.chart import percent
-from ttpfl.report.markup import Html, Node, element, joined
-from ttpfl.report.numbers import plain, signed, words
+from ttpfl.report.markup import Html, element, joined
+from ttpfl.report.numbers import DASH, plain, signed, words
 from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
 from ttpfl.report.scale import Scale, covering
+from ttpfl.report.sections.overview import METHOD, accuracy, marks, name, over_seeds, overview, with_spread
 from ttpfl.report.study import BASELINE, Case, Study
 
-METHOD = Column("Method", numeric=False)
-COLUMNS = [
-    METHOD,
-    Column("Accuracy", "mean over clients, in percent"),
+ACCURACY = Column("Accuracy", "mean over clients, in percent")
+AGAINST_NONE = [
     Column("To none", "difference to no adaptation, in points"),
     Column("95 % interval", "of that difference, paired by client"),
     Column("", sortable=False),
+    Column("Harmed", "clients with a lower accuracy than without adaptation"),
+]
+AGAINST_PAPER = [
     Column("Paper", "the paper's accuracy"),
     Column("To paper", "measured less the paper's, in points"),
-    Column("Harmed", "clients with a lower accuracy than without adaptation"),
+]
+MORE = [
     Column("Worst tenth", "mean accuracy of the tenth of clients with the lowest"),
     Column("ECE", "expected calibration error"),
 ]
-NAMES = ["case", "method", "accuracy", "sd", "difference", "low", "high", "paper", "paper_sd", "harmed", "clients", "worst_tenth", "ece"]
 
 
 def comparison(study: Study) -> Section:
     """Tables in which the best is bold and the second underlined."""
-    tables = panels("Case", {case.name: _detail(case) for case in study.cases})
+    tables = panels("Case", {case.name: _table(case) for case in study.cases})
     full = figure("comparison-table", _caption(study), tables, _data(study))
-    return Section(
-        "comparison", "Comparison", joined(_overview(study) if len(study.cases) > 1 else None, full)
-    )
+    body = joined(overview(study), full) if len(study.cases) > 1 else full
+    return Section("comparison", "Comparison", body)
 
 
-def marks(accuracies: Mapping[str, float]) -> dict[str, str]:
-    """A class for the best and for the second best; those that share a place share its mark.
-
-    >>> marks({"a": 2.0, "b": 3.0, "c": 2.0, "d": 1.0})
-    {'a': 'second', 'b': 'best', 'c': 'second', 'd': ''}
-    """
-    places = dict(zip(sorted(set(accuracies.values()), reverse=True), ("best", "second"), strict=False))
-    return {label: places.get(accuracy, "") for label, accuracy in accuracies.items()}
-
-
-def _overview(study: Study) -> Html:
-    columns = [METHOD, *(Column(case.name, "mean accuracy in percent") for case in study.cases)]
-    columns.append(Column("Average rank", "over the cases, by accuracy"))
-    marked = [marks({label: line.accuracy for label, line in case.lines.items()}) for case in study.cases]
-    lowest_rank = marks({label: -rank for label, rank in study.ranks.items()})
-    rows = []
-    for label in study.labels:
-        cells = [_name(label)]
-        for case, mark in zip(study.cases, marked, strict=True):
-            cells.append(_accuracy(case, label, mark.get(label, "")))
-        rank = study.ranks.get(label)
-        cells.append(Cell(element("span", plain(rank, 1), class_=lowest_rank.get(label)), rank))
-        rows.append(cells)
-    data = [
-        [label, *(case.lines[label].accuracy if label in case.lines else None for case in study.cases),
-         study.ranks.get(label)]
-        for label in study.labels
-    ]  # fmt: skip
-    names = ["method", *(case.name for case in study.cases), "average_rank"]
-    caption = f"Mean accuracy over clients in percent{_over_seeds(study)}. Best bold, second underlined."
-    return figure("overview", caption, table("Accuracy by case", columns, rows), Data(names, data))
-
-
-def _detail(case: Case) -> Html:
+def _table(case: Case) -> Html:
+    """A row for each method; columns for which there are no figures are left out."""
+    against_none, against_paper = BASELINE in case.lines, bool(case.paper)
+    columns = [METHOD, ACCURACY, *AGAINST_NONE * against_none, *AGAINST_PAPER * against_paper, *MORE]
     mark = marks({label: line.accuracy for label, line in case.lines.items()})
-    ends = [end for line in case.lines.values() for end in line.interval]
-    scale = covering(ends, also=[0])
-    rows = []
-    for label, line in case.lines.items():
-        low, high = line.interval
-        harm = f"{line.harmed}" if label != BASELINE and BASELINE in case.lines else plain(None)
-        compared = label != BASELINE and BASELINE in case.lines
-        rows.append(
-            [
-                _name(label),
-                _accuracy(case, label, mark[label]),
-                Cell(
-                    signed(line.difference) if compared else plain(None), line.difference, _verdict(low, high)
-                ),
-                Cell(f"{signed(low)} to {signed(high)}" if compared else plain(None), low, "quiet"),
-                Cell(_whisker(scale, line.difference, low, high) if compared else None),
-                Cell(
-                    _with_spread(*case.paper.get(label, (math.nan, math.nan))), _first(case, label), "quiet"
-                ),
-                Cell(signed(case.to_paper(label)), _known(case.to_paper(label))),
-                Cell(harm, line.harmed),
-                Cell(plain(line.worst_decile), line.worst_decile),
-                Cell(plain(line.ece, 3), _known(line.ece), "quiet"),
-            ]
-        )
-    return table(f"Comparison, {case.name}", COLUMNS, rows, "wide")
+    scale = covering((end for line in case.lines.values() for end in line.interval), also=[0])
+    rows = [
+        [
+            name(label),
+            accuracy(case, label, mark),
+            *(_against_none(line, scale) if against_none else ()),
+            *(_against_paper(case, label) if against_paper else ()),
+            Cell(plain(line.worst_decile), line.worst_decile),
+            Cell(plain(line.ece, 3), line.ece, "quiet"),
+        ]
+        for label, line in case.lines.items()
+    ]
+    return table(f"Comparison, {case.name}", columns, rows, "wide")
 
 
-def _name(label: str) -> Cell:
-    return Cell(label, label, "baseline" if label == BASELINE else "")
+def _against_none(line: Line, scale: Scale) -> list[Cell]:
+    if line.method == BASELINE:
+        return [Cell(DASH, 0.0), Cell(DASH, 0.0, "quiet"), Cell(None), Cell(DASH, 0.0)]
+    low, high = line.interval
+    verdict = "gain" if low > 0 else "harm" if high < 0 else ""
+    return [
+        Cell(signed(line.difference), line.difference, verdict),
+        Cell(f"{signed(low)} to {signed(high)}", low, "quiet"),
+        Cell(_whisker(scale, line, verdict)),
+        Cell(str(line.harmed), line.harmed),
+    ]
 
 
-def _accuracy(case: Case, label: str, mark: str) -> Cell:
-    if label not in case.lines:
-        return Cell(plain(None))
-    accuracy = case.lines[label].accuracy
-    return Cell(_with_spread(accuracy, case.spread[label], mark), accuracy)
+def _against_paper(case: Case, label: str) -> list[Cell]:
+    mean, spread = case.paper.get(label, (math.nan, math.nan))
+    away = case.to_paper(label)
+    return [Cell(with_spread(plain(mean), spread), mean, "quiet"), Cell(signed(away), away)]
 
 
-def _with_spread(mean: float, spread: float, mark: str = "") -> Node:
-    number = element("span", plain(mean), class_=mark or None)
-    return joined(number, element("small", f" ±{plain(spread)}") if math.isfinite(spread) else None)
-
-
-def _first(case: Case, label: str) -> Value:
-    return case.paper[label][0] if label in case.paper else None
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _verdict(low: float, high: float) -> str:
-    return "gain" if low > 0 else "harm" if high < 0 else ""
-
-
-def _whisker(scale: Scale, middle: float, low: float, high: float) -> Html:
+def _whisker(scale: Scale, line: Line, verdict: str) -> Html:
     """The difference as a point with its interval as a line; the dashed line is zero."""
-    zero = percent(scale(0))
+    zero, (low, high) = percent(scale(0)), (percent(scale(end)) for end in line.interval)
     return element(
         "svg",
         element("line", class_="zero", x1=zero, x2=zero, y1="0", y2="20"),
-        element("line", class_="span", x1=percent(scale(low)), x2=percent(scale(high)), y1="10", y2="10"),
-        element("circle", cx=percent(scale(middle)), cy="10", r="3.5"),
-        class_=f"whisker {_verdict(low, high)}".strip(), width="140", height="20", aria_hidden="true",
+        element("line", class_="span", x1=low, x2=high, y1="10", y2="10"),
+        element("circle", cx=percent(scale(line.difference)), cy="10", r="3.5"),
+        class_=f"whisker {verdict}".strip(), width="120", height="20", aria_hidden="true",
     )  # fmt: skip
 
 
-def _over_seeds(study: Study) -> str:
-    return f", mean ± standard deviation over {len(study.seeds)} seeds" if len(study.seeds) > 1 else ""
-
-
 def _caption(study: Study) -> str:
+    text = f"Mean accuracy over clients in percent{over_seeds(study)}; best bold, second underlined."
+    if BASELINE not in study.common:
+        return text
     several = len(study.seeds) > 1
+    drawn = "clients of all seeds" if several else "clients"
     return (
-        f"Mean accuracy over clients in percent{_over_seeds(study)}; best bold, second underlined. "
-        "The interval of the difference to no adaptation is paired: "
-        + ("clients of all seeds" if several else "clients")
-        + " are drawn again 10,000 times; coloured where it does not hold zero. "
-        "Harmed are clients that had a higher accuracy without adaptation"
-        + (", counted over all seeds" if several else "")
-        + f", of {_numbers_of_clients(study)}."
+        f"{text} The interval of the difference to no adaptation is paired: {drawn} are drawn again "
+        f"{RESAMPLES:,} times; coloured where it does not hold zero. Harmed are clients that had a higher "
+        f"accuracy without adaptation{', counted over all seeds' * several}, of {_clients(study)}."
     )
 
 
-def _numbers_of_clients(study: Study) -> str:
+def _clients(study: Study) -> str:
     different = {case.clients for case in study.cases}
     if len(different) == 1:
         return f"{different.pop()}" + " in each case" * (len(study.cases) > 1)
@@ -168,7 +113,18 @@ def _data(study: Study) -> Data:
         for label, line in case.lines.items():
             paper = case.paper.get(label, (None, None))
             rows.append(
-                [case.name, label, line.accuracy, case.spread[label], line.difference, *line.interval, *paper,
-                 line.harmed, case.clients, line.worst_decile, line.ece]
-            )  # fmt: skip
-    return Data(NAMES, rows)
+                [
+                    *(case.name, label, line.accuracy, case.spread[label], line.difference, *line.interval),
+                    *(
+                        *paper,
+                        line.harmed,
+                        case.clients,
+                        line.worst_decile,
+                        line.loss,
+                        line.ece,
+                        line.entropy,
+                    ),
+                ]
+            )
+    columns = "case method accuracy sd difference low high paper paper_sd harmed clients worst_tenth loss ece"
+    return Data([*columns.split(), "entropy"], rows)

@@ -30,8 +30,9 @@ def cost(study: Study) -> Section | None:
     memory = covering((line.extra_bytes for line in known if line.extra_bytes), log=True)
     rows = [_row(line, times, memory) for line in known]
     caption = (
-        "Time per batch in plain forward passes of the same model (1 is no adaptation) and memory that is kept beside "
-        "the model; medians over clients, points on logarithmic scales. Times vary from run to run."
+        "Time per batch in plain forward passes of the same model and memory that is "
+        "kept beside the model; medians over clients, points on logarithmic scales. Times vary a "
+        "little from run to run."
     )
     data = Data(
         ["method", "time_in_forward_passes", "extra_bytes", "accuracy"],

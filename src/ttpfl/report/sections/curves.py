@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ttpfl.report.chart import Axis, Canvas
-from ttpfl.report.markup import Html, Node, element
+from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import short
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import covering
@@ -35,20 +36,13 @@ def curves(study: Study) -> Section | None:
         return None
     classes = {name: f"s{place}" for place, name in enumerate(dict.fromkeys([*SOURCE.values(), *names]))}
     shown = {case: _charts(found, classes) for case, found in by_case.items() if found}
-    rows: list[list[Value]] = [
-        [case, curve.seed, curve.stage, curve.name, "loss" if curve.loss else "accuracy", *point]
-        for case, found in by_case.items()
-        for curve in found
-        for point in curve.points
-    ]
-    data = Data(["case", "seed", "stage", "curve", "figure", "round", "value"], rows)
     keys = [(classes[name], name) for name in names]
     several = " Each seed has its own line." if len(study.seeds) > 1 else ""
     caption = (
         "Loss and accuracy over the rounds of global training and of rate learning. Target clients are only "
         f"looked at: nothing is chosen by their figures.{several}"
     )
-    content = figure("curves-figure", caption, [panels("Case", shown), legend(keys)], data)
+    content = figure("curves-figure", caption, [panels("Case", shown), legend(keys)], _data(by_case))
     return Section("curves", "Training and rate learning", content)
 
 
@@ -85,12 +79,26 @@ def _figures(record: Record) -> Iterator[tuple[tuple[str, bool], float]]:
     """The figures in a record that are curves: (name, is it a loss?) and value."""
     for prefix, name in SOURCE.items():
         for figure_name in ("loss", "accuracy"):
-            value = record.get(f"{prefix}_{figure_name}")
+            value: Any = record.get(f"{prefix}_{figure_name}")
             if _is_number(value):
                 yield (name, figure_name == "loss"), value
     for name, value in (record.get("target") or {}).items():
         if _is_number(value):
             yield (f"target, {name}", name.endswith("loss")), value
+
+
+def _data(by_case: Mapping[str, Sequence[Curve]]) -> Data:
+    """One row per round, one column per curve."""
+    every = [curve for found in by_case.values() for curve in found]
+    columns = list(dict.fromkeys((curve.name, curve.loss) for curve in every))
+    rows: dict[tuple[Value, ...], list[Value]] = {}
+    for case, found in by_case.items():
+        for curve in found:
+            column = columns.index((curve.name, curve.loss))
+            for x, y in curve.points:
+                rows.setdefault((case, curve.seed, curve.stage, x), [None] * len(columns))[column] = y
+    names = [f"{name}, {'loss' if loss else 'accuracy'}" for name, loss in columns]
+    return Data(["case", "seed", "stage", "round", *names], [[*key, *row] for key, row in rows.items()])
 
 
 def _is_number(value: object) -> bool:
@@ -119,7 +127,7 @@ def _chart(stage: str, name: str, chosen: Sequence[Curve], classes: Mapping[str,
     return element("div", element("h5", stage), canvas.drawn(f"{stage}: {name}", description, lines))
 
 
-def _line(canvas: Canvas, curve: Curve, factor: float, name: str, class_: str) -> Node:
+def _line(canvas: Canvas, curve: Curve, factor: float, name: str, class_: str) -> Iterator[Html]:
     points = [(x, factor * y) for x, y in curve.points]
     yield canvas.path(points, class_)
     step = math.ceil(len(points) / MOST)

@@ -27,8 +27,8 @@ def pictures(study: Study) -> Section | None:
         ]
     method = samples.get("after", "adaptation")
     caption = (
-        "Images of clients as the model sees them. Under each its class, then the prediction without adaptation and "
-        f"with {method}, with the model's confidence."
+        "Images of clients as the model sees them. Under each its class, then the prediction without "
+        f"adaptation and with {method}, with the model's confidence."
     )
     content = figure("pictures-figure", caption, panels("Run", shown), _data(samples))
     return Section("pictures", "What the model sees", content)
@@ -75,11 +75,14 @@ def _answer(when: str, answer: Answer, label: str) -> Html:
 
 def _data(samples: Samples) -> Data:
     rows: list[list[Value]] = [
-        [run["case"], run["seed"], client["id"], number, image["label"], *image["before"].values(),
-         *image["after"].values()]  # type: ignore[list-item]
+        [
+            *(run["case"], run["seed"], client["id"], number, image["label"]),
+            *(image["before"]["answer"], image["before"]["confidence"]),
+            *(image["after"]["answer"], image["after"]["confidence"]),
+        ]
         for run in samples["runs"]
         for client in run["clients"]
         for number, image in enumerate(client["images"])
-    ]  # fmt: skip
+    ]
     names = "case seed client image label before confidence_before after confidence_after"
     return Data(names.split(), rows)

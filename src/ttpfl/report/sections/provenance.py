@@ -26,7 +26,7 @@ def _facts(study: Study) -> list[tuple[str, Node]]:
     facts: list[tuple[str, Node]] = [("recipe", recipe["name"])]
     for name in ("preset", "hash"):
         if recipe.get(name):
-            facts.append((name, element("code", str(recipe[name]))))  # type: ignore[literal-required]
+            facts.append((name, element("code", str(recipe[name]))))
     if recipe.get("set"):
         facts.append(
             ("changed", element("code", ", ".join(f"{k}={_shown(v)}" for k, v in recipe["set"].items())))
@@ -89,8 +89,8 @@ def _hyper_parameters(study: Study) -> Html:
             data.append(texts)
     names = ["method", "case", "seed", "chosen", "tuned", "at_edge"]
     caption = (
-        "Hyper-parameters, chosen on source clients where they were tuned. A choice at the edge of its grid may be "
-        "better still beyond it."
+        "Hyper-parameters, chosen on source clients where they were tuned. A choice at the edge of its grid "
+        "may be better still beyond it."
     )
     return figure("hyper-parameters", caption, table("Hyper-parameters", columns, rows), Data(names, data))
 

@@ -1,12 +1,12 @@
 """Learned rates: how far each part of the network may move, and in which direction."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
 
 from ttpfl.report.chart import drawing, percent, said
-from ttpfl.report.markup import Html, Node, element
+from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import aligned, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
@@ -27,8 +27,9 @@ def rates(study: Study) -> Section | None:
     shown = {labels: _panel(by_case) for labels, by_case in learned.items()}
     seeds = ", over the seeds" if len(study.seeds) > 1 else ""
     caption = (
-        f"Mean learned rate of the modules in each block (above) and of each kind (below){seeds}; the small dots "
-        "are the single modules. A positive rate follows the unlabelled batch, a negative one goes against it."
+        f"Mean learned rate of the modules in each block and of each kind{seeds}; the small "
+        "dots are single modules. A positive rate follows the unlabelled batch, a negative one goes against "
+        "it."
     )
     keys = [("gain", "positive"), ("harm", "negative")]
     rows: list[list[Value]] = [
@@ -59,25 +60,36 @@ def _mean_over_seeds(case: Case, label: str) -> list[Module]:
     entries = [entry for run in case.runs if (entry := entry_of(run, label))]
     of_seeds = [entry["rates"]["modules"] for entry in entries if entry["rates"]]
     return [
-        {**same[0], "rate": mean(module["rate"] for module in same)}
+        Module(
+            name=same[0]["name"],
+            kind=same[0]["kind"],
+            block=same[0]["block"],
+            rate=mean(module["rate"] for module in same),
+        )
         for same in zip(*of_seeds, strict=False)  # one network has the same modules with every seed
     ]
 
 
-def _panel(by_case: ByCase) -> Node:
+def _panel(by_case: ByCase) -> list[Html]:
     scale = covering((m["rate"] for modules in by_case.values() for m in modules), also=[0])
-    for title, key in _GROUPINGS.items():
-        charts = [
-            element("div", element("h5", case), _bars(f"Rates by {title}, {case}", modules, key, scale))
-            for case, modules in by_case.items()
-        ]
-        yield element("div", charts, class_="multiples")
+    rows = [
+        [_chart(case, modules, grouping, scale) for case, modules in by_case.items()]
+        for grouping in _GROUPINGS
+    ]
+    if len(by_case) == 1:  # side by side
+        rows = [[*rows[0], *rows[1]]]
+    return [element("div", charts, class_="multiples") for charts in rows]
 
 
 _GROUPINGS: dict[str, Callable[[Module], str]] = {
     "block": lambda module: module["block"],
     "kind": lambda module: module["kind"],
 }
+
+
+def _chart(case: str, modules: Sequence[Module], grouping: str, scale: Scale) -> Html:
+    bars = _bars(f"Rates by {grouping}, {case}", modules, _GROUPINGS[grouping], scale)
+    return element("div", element("h5", case, element("small", f"by {grouping}")), bars)
 
 
 def _bars(title: str, modules: Sequence[Module], key: Callable[[Module], str], scale: Scale) -> Html:
@@ -96,7 +108,7 @@ def _bars(title: str, modules: Sequence[Module], key: Callable[[Module], str], s
     )
 
 
-def _axis(scale: Scale, height: float) -> Node:
+def _axis(scale: Scale, height: float) -> Iterator[Html]:
     """Texts at both ends and at zero."""
     values = [scale.low, 0.0, scale.high] if scale.low < 0 < scale.high else [scale.low, scale.high]
     for value, text in zip(values, aligned(values), strict=True):
@@ -104,7 +116,7 @@ def _axis(scale: Scale, height: float) -> Node:
         yield element("text", text, class_=f"tick {anchor}", x=percent(scale(value)), y=height + 16)
 
 
-def _row(top: float, name: str, modules: Sequence[Module], scale: Scale) -> Node:
+def _row(top: float, name: str, modules: Sequence[Module], scale: Scale) -> Iterator[Html]:
     rate = mean(module["rate"] for module in modules)
     middle = top + ROW - BAR
     left, right = sorted([scale(0), scale(rate)])
@@ -115,7 +127,8 @@ def _row(top: float, name: str, modules: Sequence[Module], scale: Scale) -> Node
     yield element("text", told(rate), class_="bar-value end", x="100%", y=top + 14)
     yield element(
         "rect",
-        class_=f"bar {'harm' if rate < 0 else 'gain'}", x=percent(left), width=percent(right - left), y=middle - BAR / 2, height=BAR,
+        class_=f"bar {'harm' if rate < 0 else 'gain'}",
+        x=percent(left), width=percent(right - left), y=middle - BAR / 2, height=BAR,
         **said(f"{name}: mean {told(rate)} over {len(modules)} module{'s' * (len(modules) != 1)}"),
     )  # fmt: skip
     yield element("line", class_="base", x1=zero, x2=zero, y1=middle - BAR / 2 - 2, y2=middle + BAR / 2 + 2)

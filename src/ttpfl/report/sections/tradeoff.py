@@ -1,7 +1,9 @@
 """Methods under feature shift against label shift: who helps under one and harms under the other."""
 
+from collections.abc import Iterator
+
 from ttpfl.report.chart import Axis, Canvas
-from ttpfl.report.markup import Html, Node, element
+from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import plain, signed
 from ttpfl.report.parts import Data, Section, figure
 from ttpfl.report.placing import free_sides
@@ -50,7 +52,7 @@ def tradeoff(study: Study) -> Section | None:
     return Section("tradeoff", "Feature against label shift", figure("tradeoff-figure", caption, body, data))
 
 
-def _cross(canvas: Canvas, feature: Case, label: Case) -> Node:
+def _cross(canvas: Canvas, feature: Case, label: Case) -> Iterator[Html]:
     if BASELINE not in feature.lines or BASELINE not in label.lines:
         return
     x, y = canvas.left(feature.lines[BASELINE].accuracy), canvas.top(label.lines[BASELINE].accuracy)

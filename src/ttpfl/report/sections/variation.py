@@ -2,9 +2,10 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 
 from ttpfl.report.chart import Axis, Canvas
-from ttpfl.report.markup import Html, Node, element, joined
+from ttpfl.report.markup import Html, element, joined
 from ttpfl.report.numbers import plain, short
 from ttpfl.report.parts import Data, Section, figure
 from ttpfl.report.placing import spread_out
@@ -62,13 +63,15 @@ def _scale(numbers: list[float]) -> Scale:
     return Scale(low, high, log=low > 0 and high / low >= 8)
 
 
-def _line(canvas: Canvas, name: str, label: str, points: list[tuple[float, float]], class_: str) -> Node:
+def _line(
+    canvas: Canvas, name: str, label: str, points: list[tuple[float, float]], class_: str
+) -> Iterator[Html]:
     yield canvas.path(points, class_)
     for x, y in points:
         yield canvas.point(x, y, f"{label}, {name} {short(x)}: {plain(y)} %", class_)
 
 
-def _ends(canvas: Canvas, ends: dict[str, float], classes: dict[str, str]) -> Node:
+def _ends(canvas: Canvas, ends: dict[str, float], classes: dict[str, str]) -> Iterator[Html]:
     tops = spread_out([canvas.top(y) for y in ends.values()], apart=15, low=0, high=canvas.height)
     for label, top in zip(ends, tops, strict=True):
         yield element("text", label, x="100%", dx=10, y=top + 4, class_=f"end-name {classes[label]}")
