@@ -43,3 +43,7 @@ class RecipeError(TtpflError):
 
 class TheoryError(TtpflError):
     """A bound is asked for values that it does not hold for."""
+
+
+class ReportError(TtpflError):
+    """A file of results cannot be made into a report."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ttpfl._version import __version__
-from ttpfl.cli import bound, compare, data, experiment, federation
+from ttpfl.cli import bound, compare, data, experiment, federation, report
 from ttpfl.cli.errors import Commands
 
 app = typer.Typer(
@@ -48,3 +48,4 @@ app.command("run")(experiment.run)
 app.add_typer(experiment.recipe_app, name="recipe")
 app.add_typer(experiment.results_app, name="results")
 app.command("bound")(bound.bound)
+app.command("report")(report.report)

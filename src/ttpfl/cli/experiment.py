@@ -51,13 +51,14 @@ def run(
     from ttpfl.experiment.run import run as compute
     from ttpfl.experiment.store import Store
     from ttpfl.experiment.workshop import Workshop
+    from ttpfl.report import write_report
 
     chosen = read(recipe, preset, set_ or ())
     shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
     folder = out / f"{chosen.name}-{chosen.preset}"
     results = compute(chosen, shop, folder, _command())
     show(results)
-    typer.echo(f"{folder / 'results.json'} written")
+    typer.echo(f"{folder / 'results.json'} written; look at {write_report(folder)}")
 
 
 def demo(out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = None) -> None:
