@@ -6,6 +6,7 @@ from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.workshop import Workshop
 from ttpfl.toy import ALPHAS, toy
 
+SAMPLES = 6000
 LABELS = {"closed form": "closed_form", "sampled": "sampled"}
 
 
@@ -13,26 +14,40 @@ def toy_runs(recipe: Recipe, shop: Workshop) -> list[dict[str, Any]]:
     """One case for each rate; the new client is the only one."""
     found: list[dict[str, Any]] = []
     for seed in recipe.seeds:
-        example = toy(ALPHAS, seed=seed)
+        example = toy(ALPHAS, SAMPLES, seed)
+        labels = [sum(counts) for counts in example["histograms"]["before"]["testing"].values()]
         for line in example["alphas"]:
-            found.append({"case": f"alpha={line['alpha']:g}", "seed": seed, **_as_run(line)})
+            found.append({"case": f"alpha={line['alpha']:g}", "seed": seed, **_as_run(line, labels)})
         found[-1]["toy"] = example
     return found
 
 
-def _as_run(line: dict[str, float]) -> dict[str, Any]:
-    entries = [
-        {"label": label, "method": "toy", "config": {"alpha": line["alpha"]}, "accuracy": [line[key]]}
-        for label, key in LABELS.items()
-    ]
-    nothing: dict[str, Any] = {"tuning": None, "rates": None, "loss": [], "ece": [], "entropy": []}
-    clients: list[dict[str, Any]] = [
-        {"id": "new client", "domain": "", "corruption": None, "labels": [], "size": 6000}
-    ]
+def _as_run(line: dict[str, float], labels: list[int]) -> dict[str, Any]:
+    unknown = {key: [None] for key in ("loss", "ece", "entropy", "time", "extra_bytes")}
     return {
         "config": {"alpha": line["alpha"]},
-        "population": {"name": "toy", "classes": ["-1", "+1"], "checks": [], "digest": ""},
-        "clients": clients,
+        "population": {
+            "name": "toy",
+            "digest": "",
+            "classes": ["-1", "+1"],
+            "source_clients": 0,
+            "target_clients": 1,
+            "checks": [],
+        },
+        "clients": [
+            {"id": "new client", "domain": None, "corruption": None, "labels": labels, "size": SAMPLES}
+        ],
         "training": [],
-        "entries": [{**entry, **nothing, "time": [], "extra_bytes": []} for entry in entries],
+        "entries": [
+            {
+                "label": label,
+                "method": "toy",
+                "config": {"alpha": line["alpha"]},
+                "tuning": None,
+                "rates": None,
+                "accuracy": [line[key]],
+                **unknown,
+            }
+            for label, key in LABELS.items()
+        ],
     }
