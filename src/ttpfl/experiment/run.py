@@ -42,7 +42,8 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
         "runs": runs,
     }
     write(out / "results.json", results)
-    write(out / "samples.json", samples(recipe, shop))
+    if shown := samples(recipe, shop):
+        write(out / "samples.json", shown)
     return results
 
 

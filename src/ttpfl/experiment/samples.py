@@ -24,17 +24,20 @@ CLIENTS, IMAGES = 3, 8
 PREFERRED = ("atp-online", "atp-batch")
 
 
-def samples(recipe: Recipe, shop: Workshop) -> dict[str, Any]:
-    """For each case, at its first seed: clients that gained most, about the middle, and least."""
+def samples(recipe: Recipe, shop: Workshop) -> dict[str, Any] | None:
+    """For each case, at its first seed: clients that gained most, about the middle, and least.
+
+    None where nothing is there to compare: it takes no adaptation, and ATP.
+    """
     after = next((e for name in PREFERRED for e in recipe.entries if e.method == name), None)
     before = next((e for e in recipe.entries if e.method == "none"), None)
-    runs = []
-    if after is not None and before is not None:
-        for case in recipe.cases:
-            seed = recipe.seeds[0]
-            both = [chosen(recipe, shop, case, seed, entry) for entry in (before, after)]
-            runs.append({"case": case, "seed": seed, **_of_case(shop, recipe.config(case, seed), *both)})
-    return {"format": 1, "after": None if after is None else after.label, "runs": runs}
+    if after is None or before is None:
+        return None
+    runs, seed = [], recipe.seeds[0]
+    for case in recipe.cases:
+        both = [chosen(recipe, shop, case, seed, entry) for entry in (before, after)]
+        runs.append({"case": case, "seed": seed, **_of_case(shop, recipe.config(case, seed), *both)})
+    return {"format": 1, "after": after.label, "runs": runs}
 
 
 def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def toy_runs(recipe: Recipe, shop: Workshop) -> list[dict[str, Any]]:
 
 def _as_run(line: dict[str, float], labels: list[int]) -> dict[str, Any]:
     unknown = {key: [None] for key in ("loss", "ece", "entropy", "time", "extra_bytes")}
+    client = {"id": "new client", "domain": None, "corruption": None, "labels": labels, "size": SAMPLES}
     return {
         "config": {"alpha": line["alpha"]},
         "population": {
