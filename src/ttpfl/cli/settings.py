@@ -29,7 +29,10 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
             entry.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=entry.default,
-            annotation=Annotated[types[entry.name], typer.Option(help=_sentence(entry.metadata["help"]))],
+            annotation=Annotated[
+                types[entry.name],
+                typer.Option(help=_sentence(entry.metadata["help"]), rich_help_panel="Settings"),
+            ],
         )
         for entry in fields(settings)
     ]
