@@ -57,11 +57,12 @@ def in_words(debug: bool) -> Iterator[None]:
 def resumable(advice: str) -> Iterator[None]:
     """Whoever interrupts this is told how it goes on.
 
-    >>> with resumable("run it again"):
-    ...     raise KeyboardInterrupt("stopped after 3 rounds")
-    Traceback (most recent call last):
-        ...
-    KeyboardInterrupt: stopped after 3 rounds: run it again
+    >>> try:
+    ...     with resumable("run it again"):
+    ...         raise KeyboardInterrupt("stopped after 3 rounds")
+    ... except KeyboardInterrupt as stop:
+    ...     print(stop)
+    stopped after 3 rounds: run it again
     """
     try:
         yield
@@ -95,11 +96,15 @@ def _words(error: Exception) -> str:
 
 def _nobody_reads() -> bool:
     """Whether stdout is a pipe without a reader; a pipe that broke elsewhere is an error like any other."""
+    try:
+        stdout = sys.stdout.fileno()
+    except OSError:  # it is no file
+        return False
     if hasattr(select, "poll"):
         poll = select.poll()
-        poll.register(sys.stdout, 0)
+        poll.register(stdout, 0)
         if not any(event & select.POLLERR for _, event in poll.poll(0)):
             return False
     # What is left to be written goes nowhere, also when Python ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
     return True
