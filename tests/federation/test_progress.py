@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from small_clients import clients, linear
 
+from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, TrainSettings, train
 from ttpfl.federation.progress import Display, TensorBoard
 from ttpfl.federation.state import Record, RunState
@@ -51,7 +52,7 @@ def test_the_terminal_is_given_back_after_an_error() -> None:
 
 def test_tensorboard(tmp_path: Path) -> None:
     if importlib.util.find_spec("tensorboard") is None:
-        with pytest.raises(ImportError, match="pip install tensorboard"):
+        with pytest.raises(FederationError, match="pip install tensorboard"):
             TensorBoard(str(tmp_path))
         pytest.skip("the package tensorboard is not installed")
     settings = TrainSettings(rounds=2, batch_size=4, workers=0)

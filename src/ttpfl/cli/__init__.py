@@ -1,19 +1,54 @@
-"""The command `ttpfl`. Each command has its own file, and a line at the end of this one.
+"""The command `ttpfl`. Each command has its own file, and its line in `CONTENTS`.
 
 Commands import what they need when they run, so that `ttpfl --help` does not wait for torch.
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from ttpfl._version import __version__
-from ttpfl.cli import bound, compare, data, experiment, federation, report
-from ttpfl.cli.errors import Commands
+from ttpfl.cli import bound, compare, data, experiment, federation, methods, personalize, report
+from ttpfl.cli.errors import DEBUG, EXIT_CODES
+from ttpfl.cli.group import Commands, paragraphs
+from ttpfl.cli.messages import show_warnings
+
+# The table of contents: panels, and in them commands, in the order of use.
+CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
+    "Start": {
+        "demo": experiment.demo,
+        "data": data.app,
+    },
+    "Learn on source clients": {
+        "train": federation.train,
+        "learn": federation.learn,
+    },
+    "Compare": {
+        "compare": compare.compare,
+        "run": experiment.run,
+        "recipe": experiment.recipe_app,
+        "results": experiment.results_app,
+        "report": report.report,
+    },
+    "Use at new sites": {
+        "personalize": personalize.personalize,
+    },
+    "Look up": {
+        "methods": methods.methods,
+        "bound": bound.bound,
+    },
+}
+
+
+class _Commands(Commands):
+    order = tuple(name for commands in CONTENTS.values() for name in commands)
+
 
 app = typer.Typer(
-    cls=Commands,
+    cls=_Commands,
     help="Test-time personalised federated learning: learn what to adapt, and how far.",
+    epilog=f"{EXIT_CODES}\n\nErrors are one line on stderr; {DEBUG} shows where they come from.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -21,6 +56,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
+    show_warnings()
     app(prog_name="ttpfl")
 
 
@@ -35,17 +71,16 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG, envvar="TTPFL_DEBUG", help="Show the traceback of errors.")
+    ] = False,
 ) -> None:
     pass
 
 
-app.command("demo")(experiment.demo)
-app.add_typer(data.app, name="data")
-app.command("train")(federation.train)
-app.command("learn")(federation.learn)
-app.command("compare")(compare.compare)
-app.command("run")(experiment.run)
-app.add_typer(experiment.recipe_app, name="recipe")
-app.add_typer(experiment.results_app, name="results")
-app.command("bound")(bound.bound)
-app.command("report")(report.report)
+for _panel, _commands in CONTENTS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, help=paragraphs(_command.__doc__), rich_help_panel=_panel)(_command)

@@ -1,14 +1,13 @@
 """`ttpfl bound`: what theory promises, for given numbers or for a trained model."""
 
-import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttpfl.cli.bound_numbers import Numbers
-from ttpfl.cli.options import DataDir
+from ttpfl.cli.options import DataDir, Json
+from ttpfl.cli.output import answer
 from ttpfl.cli.settings import with_settings
 from ttpfl.errors import TheoryError
 
@@ -33,32 +32,30 @@ def bound(
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that come at a time, for --model.")] = 20,
     data_dir: DataDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    json: Json = False,
     *,
     settings: Numbers,
 ) -> None:
     """Evaluate the bounds of generalisation (Theorem 5.1) and of convergence; numbers given go first."""
     from ttpfl.cli.bound_numbers import completed, evaluated
     from ttpfl.cli.bound_tables import bound_tables
-    from ttpfl.cli.printing import print_table
 
     if clients is not None and model is None:
         raise TheoryError("--clients is for measuring H, which needs --model; source clients are --clients-n")
     values, place = ({}, None) if model is None else _measured(model, clients, batch_size, data_dir)
     numbers, origins = completed(settings, values)
     found = evaluated(numbers)
-    if as_json:
-        said = {"numbers": vars(numbers), "origins": origins, "longest_direction": place, **found}
-        typer.echo(json.dumps(_without_infinity(said), allow_nan=False))
-        return
-    for table in bound_tables(numbers, origins, found):
-        print_table(table)
-    if place is not None:
-        typer.echo(
-            f"H is the length of {place['module']}'s direction, the longest on validation data of "
-            f"{place['clients']} source clients in batches of {place['batch_size']}; "
-            "other batches may have longer ones."
-        )
+    facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": place, **found}
+    note = () if place is None else (_where(place),)
+    answer(facts, *bound_tables(numbers, origins, found), *note, as_json=json)
+
+
+def _where(place: dict[str, Any]) -> str:
+    return (
+        f"H is the length of {place['module']}'s direction, the longest on validation data of "
+        f"{place['clients']} source clients in batches of {place['batch_size']}; "
+        "other batches may have longer ones."
+    )
 
 
 def _measured(
@@ -95,10 +92,3 @@ def _batches(
     for number, client in enumerate(clients, start=1):
         yield from client_batches(client.validation(), batch_size)
         advance(number, len(clients))
-
-
-def _without_infinity(value: Any) -> Any:
-    """JSON has no infinity: null stands for what is beyond all floating-point numbers."""
-    if isinstance(value, dict):
-        return {key: _without_infinity(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttpfl.cli.options import DataDir
+from ttpfl.cli import completion
+from ttpfl.cli.errors import resumable
+from ttpfl.cli.foreign import trained_model
+from ttpfl.cli.options import Arch, DataDir, Json
+from ttpfl.cli.output import answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,10 +37,20 @@ def compare(
         Path | None, typer.Option(help="Rates for ATP-stats.", dir_okay=False, show_default=False)
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Names with commas between them.", show_default="all that can be run")
+        str | None,
+        typer.Option(
+            help="Names with commas between them; `ttpfl methods` shows all.",
+            show_default="all that can be run",
+            autocompletion=completion.method_list,
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that come at a time.")] = 20,
-    order: Annotated[str, typer.Option(help="Of a client's images: iid, label-sorted or mixed.")] = "iid",
+    order: Annotated[
+        str,
+        typer.Option(
+            help="Of a client's images: iid, label-sorted or mixed.", autocompletion=completion.orders
+        ),
+    ] = "iid",
     seed: Annotated[int, typer.Option(min=0, help="Of the order.")] = 0,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes.", show_default="one per core")
@@ -46,28 +60,33 @@ def compare(
         typer.Option(min=0, help="Source clients to choose hyper-parameters on; 0 takes the defaults."),
     ] = 0,
     data_dir: DataDir = None,
+    arch: Arch = None,
+    json: Json = False,
 ) -> None:
-    """Compare test-time methods at the target clients; interrupted, it goes on where it was."""
+    """Compare test-time methods at the target clients.
+
+    Interrupted, the same command goes on where it was.
+    """
     from ttpfl.cli.comparison_table import comparison_table
     from ttpfl.cli.federation import clients_of
-    from ttpfl.cli.printing import print_table
     from ttpfl.cli.progress import progress
     from ttpfl.evaluation import Evaluator
     from ttpfl.evaluation import compare as run
-    from ttpfl.models import load_model
+    from ttpfl.evaluation.summary import lines
     from ttpfl.rates import Rates
 
-    model, card = load_model(model_file)
+    model, card = trained_model(model_file, arch)
     population, answers, _ = clients_of(card, model_file, data_dir, out)
     files = {"all": rates, "params": params_rates, "stats": stats_rates}
     known = {kind: Rates.load(path, model=model) for kind, path in files.items() if path is not None}
     chosen, tuning = _prepared(methods, model, known, population.source, batch_size, workers, tune)
     evaluator = Evaluator(population.target, answers, batch_size, order, seed)
-    with progress("comparing") as advance:
+    with resumable("the same command goes on where it was"), progress("comparing") as advance:
         found = run(model, evaluator, chosen, run_dir=out, workers=workers, progress=advance)
-    found.save(out / "results.json", tuning=tuning)
-    print_table(comparison_table(found))
-    typer.echo(f"{out / 'results.json'} written")
+    results = out / "results.json"
+    found.save(results, tuning=tuning)
+    facts = {"results": results, "methods": lines(found)}
+    answer(facts, comparison_table(found), f"{results} written", as_json=json)
 
 
 def _prepared(

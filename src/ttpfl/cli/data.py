@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttpfl.cli.options import DataDir, HeldOut, Name, Options, Picture, Seed, Sets, Shift
+from ttpfl.cli.options import DataDir, HeldOut, Json, Name, Options, Picture, Seed, Sets, Shift
+from ttpfl.cli.output import answer
 from ttpfl.cli.values import merged, options
 
 if TYPE_CHECKING:
@@ -15,28 +16,27 @@ app = typer.Typer(help="Data sets, clients over them, and image corruptions.", n
 
 
 @app.command("list")
-def list_(data_dir: DataDir = None) -> None:
+def list_(data_dir: DataDir = None, json: Json = False) -> None:
     """All data sets, and which of them are in the data directory."""
-    from ttpfl.cli.printing import print_table
-    from ttpfl.cli.tables import data_sets
-    from ttpfl.data.registry import data_directory
+    from ttpfl.cli.tables import data_set_facts, data_sets_table
+    from ttpfl.data.registry import data_directory, names
 
-    print_table(data_sets(data_dir))
-    typer.echo(f"data directory: {data_directory(data_dir)}")
+    facts = [data_set_facts(name, data_dir) for name in names()]
+    where = f"data directory: {data_directory(data_dir)}"
+    answer(facts, data_sets_table(data_dir), where, as_json=json)
 
 
 @app.command()
-def info(name: Name, data_dir: DataDir = None) -> None:
+def info(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
     """Everything that is known about a data set without loading it."""
-    from ttpfl.cli.printing import print_table
-    from ttpfl.cli.tables import data_set
+    from ttpfl.cli.tables import data_set_facts, data_set_table
 
-    print_table(data_set(name, data_dir))
+    answer(data_set_facts(name, data_dir), data_set_table(name, data_dir), as_json=json)
 
 
 @app.command()
 def download(name: Name, data_dir: DataDir = None, option: Options = None) -> None:
-    """Download a data set from its makers, unless it is there, and check that it can be loaded."""
+    """Download a data set, unless it is there, and load it to check."""
     from ttpfl.data.registry import data_directory, load
 
     found = load(name, data_dir, download=True, **options(option or ()))
@@ -54,7 +54,7 @@ def show(
     data_dir: DataDir = None,
     out: Picture = Path("clients.png"),
 ) -> None:
-    """A picture of clients: images of some of them, and how often each of them has each class."""
+    """Draw a picture of clients: some of their images, and their class counts."""
     from ttpfl.data.show import show as draw
 
     draw(_federate(name, shift, held_out, seed, set_, option, data_dir), out)
@@ -72,7 +72,7 @@ def corruptions(
     data_dir: DataDir = None,
     out: Picture = Path("corruptions.png"),
 ) -> None:
-    """A picture of all corruptions at their five severities."""
+    """Draw a picture of all corruptions at their five severities."""
     from ttpfl.data.extras import extra
     from ttpfl.data.images import Images
     from ttpfl.data.registry import load
@@ -102,6 +102,7 @@ def make(
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Corrupt all images now, and keep them in the cache.")
     ] = False,
+    json: Json = False,
 ) -> None:
     """Build clients, and write down what they are made of."""
     from ttpfl.cli.progress import progress
@@ -112,18 +113,19 @@ def make(
             name, shift, held_out, seed, set_, option, data_dir,
             manifest=out, prepare=prepare, progress=advance,
         )  # fmt: skip
-    typer.echo(f"{out} {'verified' if was_there else 'written'}: {_summary(made)}")
+    _tell(out, "verified" if was_there else "written", made, json)
 
 
 @app.command()
 def check(
     manifest: Annotated[Path, typer.Argument(help="What `ttpfl data make` wrote.", show_default=False)],
     data_dir: DataDir = None,
+    json: Json = False,
 ) -> None:
     """Build the clients of a manifest again, and compare."""
     from ttpfl.data.federate import load_population
 
-    typer.echo(f"{manifest} verified: {_summary(load_population(manifest, data_dir=data_dir))}")
+    _tell(manifest, "verified", load_population(manifest, data_dir=data_dir), json)
 
 
 def _federate(
@@ -142,9 +144,18 @@ def _federate(
     return federate(name, data_dir=data_dir, options=options(option or ()), **how, **choices)
 
 
-def _summary(made: "Federated") -> str:
+def _tell(manifest: Path, done: str, made: "Federated", as_json: bool) -> None:
     population = made.population
-    return (
-        f"{population.facts.name}, {len(population.source)} source clients, "
-        f"{len(population.target)} target clients, digest {made.manifest.digest[:16]}"
+    facts = {
+        "manifest": manifest,
+        "done": done,
+        "name": population.facts.name,
+        "source_clients": len(population.source),
+        "target_clients": len(population.target),
+        "digest": made.manifest.digest,
+    }
+    words = (
+        "{manifest} {done}: {name}, {source_clients} source clients, {target_clients} target clients, "
+        "digest {digest:.16}"
     )
+    answer(facts, words.format(**facts), as_json=as_json)

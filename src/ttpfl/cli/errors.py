@@ -1,35 +1,73 @@
-"""Errors as a person wants to see them: one line, no traceback."""
+"""Errors as a person wants to see them: one line or two, no traceback."""
 
 import os
-from typing import Any
+import select
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import typer
-from rich.console import Console
-from typer.core import TyperGroup
 
+from ttpfl.cli.messages import say
 from ttpfl.errors import TtpflError
 
-TRACEBACK = "TTPFL_TRACEBACK"
+DEBUG = "--debug"
+ERROR, USAGE, INTERRUPTED = 1, 2, 130
+EXIT_CODES = "Exit codes: 0 fine, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C)."
+
+# Typer does not export it by name: what all complaints about a command's words have in common.
+UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 
 
-class Commands(TyperGroup):
-    """A group of commands whose errors become one line on stderr and exit code 1.
+@contextmanager
+def usage_in_words() -> Iterator[None]:
+    """A command that was not understood: what is wrong with it, and where to read how it is used."""
+    try:
+        yield
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help has been shown
+            raise typer.Exit(USAGE) from None
+        say(f"error: {' '.join(error.format_message().split())}", "red")
+        if error.ctx is not None:
+            say(f"see {error.ctx.command_path} --help")
+        raise typer.Exit(USAGE) from None
 
-    With TTPFL_TRACEBACK=1 in the environment they are raised as they are.
+
+@contextmanager
+def in_words(debug: bool) -> Iterator[None]:
+    """Whatever ends a command early, as a line on stderr and an exit code; errors as they are, if `debug`."""
+    try:
+        with usage_in_words():
+            yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt as stop:
+        say(str(stop) or "interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            raise typer.Exit from None  # somebody has seen enough, as in `ttpfl ... | head`
+        if debug:
+            raise
+        say(f"error: {_words(error)}", "red")
+        raise typer.Exit(ERROR) from None
+
+
+@contextmanager
+def resumable(advice: str) -> Iterator[None]:
+    """Whoever interrupts this is told how it goes on.
+
+    >>> try:
+    ...     with resumable("run it again"):
+    ...         raise KeyboardInterrupt("stopped after 3 rounds")
+    ... except KeyboardInterrupt as stop:
+    ...     print(stop)
+    stopped after 3 rounds: run it again
     """
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command that the user chose."""
-        try:
-            return super().invoke(ctx)
-        except (TtpflError, OSError) as error:
-            # A broken pipe is a reader who has seen enough, which typer handles.
-            if isinstance(error, BrokenPipeError) or os.environ.get(TRACEBACK) == "1":
-                raise
-            Console(stderr=True).print(
-                f"error: {in_one_line(error)}", style="red", markup=False, highlight=False, soft_wrap=True
-            )
-            raise typer.Exit(1) from None
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"{str(stop) or 'stopped'}: {advice}") from None
 
 
 def in_one_line(error: Exception) -> str:
@@ -47,3 +85,26 @@ def in_one_line(error: Exception) -> str:
         message = f"{error.filename}: {error.strerror}"
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     return " ".join(f"{message or type(error).__name__}{notes}".split())
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, (TtpflError, OSError)):
+        return in_one_line(error)
+    what = f"{type(error).__name__}: {in_one_line(error)}"
+    return f"this is a bug: {what}; run again with {DEBUG}, and report what it shows"
+
+
+def _nobody_reads() -> bool:
+    """Whether stdout is a pipe without a reader; a pipe that broke elsewhere is an error like any other."""
+    try:
+        stdout = sys.stdout.fileno()
+    except OSError:  # it is no file
+        return False
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(stdout, 0)
+        if not any(event & select.POLLERR for _, event in poll.poll(0)):
+            return False
+    # What is left to be written goes nowhere, also when Python ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return True

@@ -1,13 +1,17 @@
 """`ttpfl run`, `ttpfl recipe` and `ttpfl results`: every table and figure as one command."""
 
 import shlex
-import sys
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ttpfl.cli.options import DataDir
+from ttpfl.cli.options import DataDir, Json
+from ttpfl.cli.output import answer, print_table
+
+if TYPE_CHECKING:
+    from ttpfl.experiment.recipe import Recipe
 
 recipe_app = typer.Typer(help="Recipes: one for each table and figure.", no_args_is_help=True)
 results_app = typer.Typer(help="Results of recipes.", no_args_is_help=True)
@@ -41,6 +45,7 @@ def run(
     out: Runs = Path("runs"),
     workers: Workers = None,
     data_dir: DataDir = None,
+    json: Json = False,
 ) -> None:
     """Run a recipe: data, global model, rates, tuning, comparison and report.
 
@@ -50,15 +55,18 @@ def run(
     from ttpfl.experiment.recipe import read
     from ttpfl.experiment.run import run as compute
     from ttpfl.experiment.store import Store
+    from ttpfl.experiment.tables import accuracies, terminal_table
     from ttpfl.experiment.workshop import Workshop
     from ttpfl.report import write_report
 
     chosen = read(recipe, preset, set_ or ())
     shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
     folder = out / f"{chosen.name}-{chosen.preset}"
-    results = compute(chosen, shop, folder, _command())
-    show(results)
-    typer.echo(f"{folder / 'results.json'} written; look at {write_report(folder)}")
+    results = compute(chosen, shop, folder, _command(chosen))
+    page = write_report(folder)
+    facts = {"results": folder / "results.json", "report": page, "accuracy": accuracies(results)}
+    last = f"{facts['results']} written; look at {page}"
+    answer(facts, terminal_table(results), last, as_json=json)
 
 
 def demo(out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = None) -> None:
@@ -72,7 +80,6 @@ def list_recipes() -> None:
     from rich import box
     from rich.table import Table
 
-    from ttpfl.cli.printing import print_table
     from ttpfl.experiment.recipe import known, presets, read
 
     table = Table("recipe", "presets", "title", box=box.SIMPLE_HEAD)
@@ -90,14 +97,6 @@ def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None)
     typer.echo(complete(read(recipe, preset, set_ or ())))
 
 
-def show(results: dict[str, object]) -> None:
-    """The comparison, one table."""
-    from ttpfl.cli.printing import print_table
-    from ttpfl.experiment.tables import terminal_table
-
-    print_table(terminal_table(results))
-
-
 @results_app.command("table")
 def table(
     files: Annotated[list[Path], typer.Argument(help="Files of results, or folders with such.")],
@@ -108,6 +107,7 @@ def table(
     typer.echo("\n\n".join(markdown(results) for results in load_all(files)))
 
 
-def _command() -> str:
-    """How this was called, without places on this machine."""
-    return shlex.join(["ttpfl", *sys.argv[1:]])
+def _command(recipe: "Recipe") -> str:
+    """What runs the same again, without the places on this machine."""
+    changes = (word for key, value in recipe.changes.items() for word in ("--set", f"{key}={dumps(value)}"))
+    return shlex.join(["ttpfl", "run", recipe.name, "--preset", recipe.preset, *changes])

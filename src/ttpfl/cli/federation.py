@@ -2,14 +2,18 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttpfl.cli.options import DataDir, HeldOut, Name, Options, Sets, Shift
+from ttpfl.cli import completion
+from ttpfl.cli.errors import resumable
+from ttpfl.cli.foreign import trained_model
+from ttpfl.cli.options import Arch, DataDir, HeldOut, Json, Name, Options, Sets, Shift
+from ttpfl.cli.output import answer
 from ttpfl.cli.settings import with_settings
 from ttpfl.cli.values import merged, options
 from ttpfl.federation.settings import LearnSettings, TrainSettings
@@ -32,7 +36,11 @@ def train(
     name: Name,
     out: Out,
     model: Annotated[
-        str, typer.Option(help="shallow_cnn, resnet18, resnet50, or your own as package.module:function.")
+        str,
+        typer.Option(
+            help="shallow_cnn, resnet18, resnet50, or your own as package.module:function.",
+            autocompletion=completion.models,
+        ),
     ] = "shallow_cnn",
     weights: Annotated[
         Path | None, typer.Option(help="A file of weights to begin with.", dir_okay=False, show_default=False)
@@ -44,19 +52,21 @@ def train(
     data_dir: DataDir = None,
     resume: Resume = False,
     tensorboard: Log = None,
+    json: Json = False,
     *,
     settings: TrainSettings,
 ) -> None:
     """Train a global model over the source clients of a data set."""
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import train as run
+    from ttpfl.models import Signature
 
     choices = merged({"shift": shift, "held_out": held_out, "seed": settings.seed}, set_ or ())
     said = {"name": name, "options": options(option or ()), "choices": choices}
     clients = _clients(said, data_dir, out)
     facts = clients.population.facts
     build = {"name": model, "num_classes": len(facts.classes), "image_size": facts.image_size[0]}
-    with _interruption():
+    with _resumable():
         trained = run(
             _begin(build, weights, settings.seed),
             clients.population.source,
@@ -65,9 +75,14 @@ def train(
             resume=resume,
             callbacks=_callbacks(tensorboard),
             evaluate=Evaluator(clients.population.target, clients.answers).of_model,
-            card={"build": build, "data": said, "population": clients.manifest.digest},
+            card={
+                "build": build,
+                "data": said,
+                "population": clients.manifest.digest,
+                "signature": asdict(Signature.of(facts)),
+            },
         )
-    _report(out / "model.safetensors", trained.history)
+    _report(out / "model.safetensors", trained.history, json)
 
 
 @with_settings(LearnSettings)
@@ -81,21 +96,25 @@ def learn(
         Path | None, typer.Option(help="A rates file to begin with.", dir_okay=False, show_default=False)
     ] = None,
     data_dir: DataDir = None,
+    arch: Arch = None,
     resume: Resume = False,
     tensorboard: Log = None,
+    json: Json = False,
     *,
     settings: LearnSettings,
 ) -> None:
-    """Learn the rates of a trained model's modules on the same source clients' validation data."""
+    """Learn how far each module of a trained model may adapt.
+
+    The rates are learned on the validation data of the source clients that it was trained on.
+    """
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn as run
-    from ttpfl.models import load_model
     from ttpfl.rates import Rates
 
-    model, card = load_model(model_file)
+    model, card = trained_model(model_file, arch)
     clients = clients_of(card, model_file, data_dir, out)
     evaluator = Evaluator(clients.population.target, clients.answers, settings.batch_size)
-    with _interruption():
+    with _resumable():
         learned = run(
             model,
             clients.population.source,
@@ -106,7 +125,7 @@ def learn(
             callbacks=_callbacks(tensorboard),
             evaluate=lambda found: evaluator.of_rates(model, found),
         )
-    _report(out / "rates.safetensors", learned.history)
+    _report(out / "rates.safetensors", learned.history, json)
 
 
 def _clients(said: dict[str, Any], data_dir: Path | None, out: Path | None) -> "Federated":
@@ -155,23 +174,17 @@ def _callbacks(tensorboard: Path | None) -> "list[Callback]":
     return [Display(), *([] if tensorboard is None else [TensorBoard(str(tensorboard))])]
 
 
-@contextmanager
-def _interruption() -> Iterator[None]:
-    from ttpfl.federation.interruption import Interrupted
-
-    try:
-        yield
-    except Interrupted as stop:
-        command = sys.argv[1:] + ([] if "--resume" in sys.argv else ["--resume"])
-        typer.echo(f"{stop}: ttpfl {shlex.join(command)}", err=True)
-        raise typer.Exit(130) from None
+def _resumable() -> AbstractContextManager[None]:
+    command = sys.argv[1:] + ([] if "--resume" in sys.argv else ["--resume"])
+    return resumable(f"ttpfl {shlex.join(command)}")
 
 
-def _report(path: Path, history: list[dict[str, Any]]) -> None:
+def _report(path: Path, history: list[dict[str, Any]], as_json: bool) -> None:
     last = history[-1]
     figures = ", ".join(
         f"{name.replace('_', ' ')} {value:.4g}"
         for name, value in last.items()
         if name.endswith(("_loss", "_accuracy"))
     )
-    typer.echo(f"{path} written after {len(history)} rounds: {figures}")
+    words = f"{path} written after {len(history)} rounds: {figures}"
+    answer({"result": path, "rounds": len(history), "last_round": last}, words, as_json=as_json)

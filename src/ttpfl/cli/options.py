@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-Name = Annotated[str, typer.Argument(help="The data set; `ttpfl data list` shows all.", show_default=False)]
+from ttpfl.cli import completion
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="The data set; `ttpfl data list` shows all.",
+        show_default=False,
+        autocompletion=completion.data_sets,
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(
@@ -14,7 +23,12 @@ DataDir = Annotated[
     ),
 ]
 Shift = Annotated[
-    str | None, typer.Option(help="none, feature, label, hybrid or domain.", show_default="hybrid")
+    str | None,
+    typer.Option(
+        help="none, feature, label, hybrid or domain.",
+        show_default="hybrid",
+        autocompletion=completion.shifts,
+    ),
 ]
 HeldOut = Annotated[
     str | None, typer.Option(help="The domain of the target clients, for --shift domain.", show_default=False)
@@ -38,6 +52,16 @@ Options = Annotated[
         show_default=False,
     ),
 ]
+Arch = Annotated[
+    str | None,
+    typer.Option(
+        help="The network: shallow_cnn, resnet18, resnet50, or your own as package.module:function. Needed "
+        "where the file does not name one of the first three.",
+        show_default=False,
+        autocompletion=completion.models,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
 
 
 def _png(path: Path) -> Path:

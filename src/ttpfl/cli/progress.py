@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+def progress(title: str, show: bool = True) -> Iterator[Callable[[int, int | None], None]]:
     """A function to call as `advance(done, all)`; the bar is on stderr, and only if that is a terminal.
 
     >>> with progress("counting") as advance:
@@ -16,11 +16,12 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
+    disable = not (show and console.is_terminal)
     # No thread of its own: work that is watched may fork processes.
-    with Progress(*columns, console=console, disable=not console.is_terminal, auto_refresh=False) as bar:
+    with Progress(*columns, console=console, disable=disable, auto_refresh=False) as bar:
         task = None
 
-        def advance(done: int, total: int) -> None:
+        def advance(done: int, total: int | None) -> None:
             nonlocal task
             if task is None:  # nothing is shown before there is something to wait for
                 task = bar.add_task(title, total=total)

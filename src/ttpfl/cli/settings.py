@@ -52,7 +52,7 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
     return decorate
 
 
-def _option(help: str, panel: str | None = None, **_: Any) -> Any:
+def _option(help: str, panel: str = "Settings", **_: Any) -> Any:
     return typer.Option(help=_sentence(help), rich_help_panel=panel)
 
 

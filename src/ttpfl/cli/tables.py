@@ -1,4 +1,4 @@
-"""Facts about data sets as tables."""
+"""Facts about data sets, plain and as tables."""
 
 from dataclasses import asdict
 from os import PathLike
@@ -12,8 +12,25 @@ from ttpfl.data.registry import data_directory, facts, is_there, names, options
 from ttpfl.data.setting import setting_of
 
 
-def data_sets(data_dir: str | PathLike[str] | None = None) -> Table:
-    """One line per data set; what is too long for the terminal is cut, and in full in `data_set`."""
+def data_set_facts(name: str, data_dir: str | PathLike[str] | None = None) -> dict[str, Any]:
+    """All that is known about a data set without loading it, for programs.
+
+    >>> data_set_facts("digits")["options"]
+    {'seed': 0}
+    """
+    known = asdict(facts(name))
+    del known["defaults"], known["places"]  # they are in "clients" and "there"
+    return {
+        **known,
+        "there": is_there(name, data_dir),
+        "data_directory": data_directory(data_dir),
+        "options": options(name),
+        "clients": _client_choices(facts(name)),
+    }
+
+
+def data_sets_table(data_dir: str | PathLike[str] | None = None) -> Table:
+    """One line per data set; what is too long for the terminal is cut, and in full in `data_set_table`."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("title", no_wrap=True, ratio=1)
@@ -36,7 +53,7 @@ def data_sets(data_dir: str | PathLike[str] | None = None) -> Table:
     return table
 
 
-def data_set(name: str, data_dir: str | PathLike[str] | None = None) -> Table:
+def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Table:
     """One row per fact about a data set."""
     known = facts(name)
     rows = {
@@ -57,14 +74,17 @@ def data_set(name: str, data_dir: str | PathLike[str] | None = None) -> Table:
     for file in known.files:
         rows[f"download{' ' + file.path if len(known.files) > 1 else ''}"] = f"{file.url} (md5 {file.md5})"
     rows["options"] = _pairs(options(name)) or "none"
-    # Clients of one's own are what they are.
-    defaults = asdict(setting_of(known.defaults, {})) if known.classes else {"validation": 0.2, "seed": 0}
-    rows["clients"] = _pairs(defaults)
+    rows["clients"] = _pairs(_client_choices(known))
     table = Table.grid("", "", padding=(0, 2))
     table.columns[0].style, table.columns[0].no_wrap = "bold", True
     for fact, value in rows.items():
         table.add_row(fact, value)
     return table
+
+
+def _client_choices(known: Facts) -> dict[str, Any]:
+    """What can be chosen about clients, with the defaults; clients of one's own are what they are."""
+    return asdict(setting_of(known.defaults, {})) if known.classes else {"validation": 0.2, "seed": 0}
 
 
 def _there(known: Facts, data_dir: str | PathLike[str] | None) -> str:

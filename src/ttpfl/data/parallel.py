@@ -2,12 +2,17 @@
 
 import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from ttpfl.allocator import keep_freed_memory
+from ttpfl.errors import DataError
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]
@@ -31,11 +36,23 @@ def in_order(work: Callable[[int], Result], count: int, workers: int) -> Iterato
     if workers < 2 or count < 2 or "fork" not in multiprocessing.get_all_start_methods():
         yield from map(work, range(count))
         return
+    context = multiprocessing.get_context("fork")
+    end, hold = context.Pipe(duplex=False)
     # Forked processes have `work`, and all it refers to, without any copying.
-    with ProcessPoolExecutor(
-        workers, multiprocessing.get_context("fork"), initializer=_take, initargs=(work,)
-    ) as pool:
-        yield from pool.map(_do, range(count), chunksize=max(1, count // (16 * workers)))
+    with end, hold, ProcessPoolExecutor(workers, context, _take, (work, end, hold)) as pool:
+        size = max(1, count // (16 * workers))
+        chunks = [range(start, min(start + size, count)) for start in range(0, count, size)]
+        waiting = deque(pool.submit(_do, chunk) for chunk in chunks)
+        try:
+            while waiting:
+                yield from waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise DataError(
+                "a worker process was killed, perhaps for want of memory: try fewer workers"
+            ) from error
+        except BaseException:  # also Ctrl-C: nobody waits for what is under way
+            hold.close()
+            raise
 
 
 def in_parallel(
@@ -50,21 +67,21 @@ def in_parallel(
     return collected
 
 
-def _take(work: Callable[[int], Any]) -> None:
+def _take(work: Callable[[int], Any], end: Connection, hold: Connection) -> None:
     global _work
     _work = work
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
+    hold.close()  # only the main process holds on to it
+    threading.Thread(target=_end, args=(end,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """Without it, workers would wait for more work for ever if their parent is killed."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+def _end(end: Connection) -> None:
+    """Once the main process lets go of the other end, also by being killed, this one is of no use."""
+    end.poll(None)
     os._exit(1)
 
 
-def _do(number: int) -> Any:
+def _do(numbers: Iterable[int]) -> list[Any]:
     assert _work is not None
-    return _work(number)
+    return [_work(number) for number in numbers]

@@ -33,6 +33,17 @@ def pictures_in(folder: Path) -> list[Path]:
     )
 
 
+def pictures_below(folder: Path) -> Iterator[Path]:
+    """The pictures in `folder`, then those in its folders, all by name; one folder is listed at a time.
+
+    Hidden folders are left out, and those that are links, which could lead in circles.
+    """
+    yield from pictures_in(folder)
+    for inner in sorted(folder.iterdir()):
+        if inner.is_dir() and not inner.is_symlink() and not inner.name.startswith("."):
+            yield from pictures_below(inner)
+
+
 def as_size(size: int | Size | None) -> Size | None:
     """Height and width, from one number or two.
 

@@ -35,9 +35,7 @@ def _as_run(line: dict[str, float], labels: list[int]) -> dict[str, Any]:
             "target_clients": 1,
             "checks": [],
         },
-        "clients": [
-            {"id": "new client", "domain": None, "corruption": None, "labels": labels, "size": SAMPLES}
-        ],
+        "clients": [client],
         "training": [],
         "entries": [
             {

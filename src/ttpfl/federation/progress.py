@@ -6,6 +6,7 @@ from statistics import median
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ttpfl.errors import FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.state import Record, RunState
 
@@ -101,7 +102,9 @@ class TensorBoard(Callback):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ImportError("the package tensorboard is not installed: pip install tensorboard") from error
+            raise FederationError(
+                "the package tensorboard is not installed: pip install tensorboard"
+            ) from error
         self._writer = SummaryWriter(directory)
 
     def on_round(self, state: RunState, record: Record) -> None:

@@ -60,9 +60,9 @@ class TrainSettings(RunSettings):
     ttpfl.errors.FederationError: lr is 0: it must be positive
     """
 
-    algorithm: str = choice("fedavg", "fedavg, fedprox or qffl")
-    mu: float = choice(0.01, "fedprox: how strongly clients are pulled back to the global model")
-    q: float = choice(1.0, "qffl: how much more a client with a larger loss counts")
+    algorithm: str = choice("fedavg", "how clients and server compute: fedavg, fedprox or qffl")
+    mu: float = choice(0.01, "for fedprox: how strongly clients are pulled back to the global model")
+    q: float = choice(1.0, "for qffl: how much more a client with a larger loss counts")
     epochs: int = choice(1, "local epochs of a client in a round")
     batch_size: int = choice(20, "samples per step")
     lr: float = choice(0.1, "step size of the clients' SGD")
@@ -95,7 +95,7 @@ class LearnSettings(RunSettings):
         None, "what gets rates: all, params (no statistics) or stats; as the rates to begin with, else all"
     )
     average: str = choice("mean", "of the clients' rates: mean (the paper), median or trimmed")
-    trim: float = choice(0.1, "trimmed: the part of clients left out at each end, for every rate")
+    trim: float = choice(0.1, "for trimmed: the part of clients left out at each end, for every rate")
     direction_cache: int = choice(
         2 * 2**30, "bytes to keep directions in between rounds, all workers together; 0 for none", free=True
     )

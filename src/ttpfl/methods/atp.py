@@ -1,4 +1,4 @@
-"""ATP: one learned rate per module (Bao, Wei, Wang and He, NeurIPS 2023)."""
+"""ATP: one learned rate per module."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,6 +15,9 @@ from ttpfl.rates import Mode
 class _ATP(Method):
     mode: ClassVar[Mode] = "batch"
     needs_rates: ClassVar[str] = "all"
+    paper: ClassVar[str] = (
+        "Bao, Wei, Wang and He: Adaptive test-time personalization for federated learning, NeurIPS 2023"
+    )
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """A `Personalizer` with the rates that were learned for it."""
@@ -33,7 +36,7 @@ class ATPBatch(_ATP):
 @method("atp-online")
 @dataclass(frozen=True)
 class ATPOnline(_ATP):
-    """The same along the mean of all directions that the client's batches gave so far."""
+    """Every module moves along the mean of all directions so far, as far as its learned rate says."""
 
     mode: ClassVar[Mode] = "online"
 

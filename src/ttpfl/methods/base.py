@@ -8,7 +8,7 @@ batches, one after the other, and answers each with logits.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, TypeVar
 
@@ -75,6 +75,8 @@ class Method(ABC):
     name: ClassVar[str] = ""
     needs_rates: ClassVar[str | None] = None
     """Which of the learned rates it cannot do without."""
+    paper: ClassVar[str] = ""
+    """Who proposed it, where and when."""
 
     @abstractmethod
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
@@ -160,7 +162,7 @@ def make(name: str, **config: Any) -> Method:
     ttpfl.errors.MethodError: there is no method 'nonne'; did you mean 'none'? Known: none, ...
     """
     cls = get(name)
-    known = cls.__dataclass_fields__
+    known = [entry.name for entry in fields(cls)]
     for key in config:
         if key not in known:
             there = f"it has: {', '.join(known)}" if known else "it has none"

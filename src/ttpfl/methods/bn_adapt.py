@@ -1,7 +1,7 @@
 """BN-Adapt: statistics of BatchNorm between those of training and those of the batch."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,13 @@ from ttpfl.methods.passes import Passes
 class BNAdapt(Method):
     """BatchNorm's mean and variance are mixed from the stored ones and the batch's; nothing is learned.
 
-    The stored statistics count as `prior` samples, the batch's as many as it has. Schneider, Rusak,
-    Eck, Bringmann, Brendel and Bethge: Improving robustness against common corruptions by covariate
-    shift adaptation, NeurIPS 2020.
+    The stored statistics count as `prior` samples, the batch's as many as it has.
     """
+
+    paper: ClassVar[str] = (
+        "Schneider, Rusak, Eck, Bringmann, Brendel and Bethge: Improving robustness against common "
+        "corruptions by covariate shift adaptation, NeurIPS 2020"
+    )
 
     prior: float = tunable(
         16.0,

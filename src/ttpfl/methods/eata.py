@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -23,9 +23,13 @@ class EATA(Method):
 
     A sample counts if its entropy is below `margin` and its prediction differs from the moving average
     of those that counted; the surer, the more. Parameters that are important on source data (Fisher
-    information, with predictions as labels) are held back. Niu, Wu, Zhang, Chen, Zheng, Zhao and
-    Tan: Efficient test-time model adaptation without forgetting, ICML 2022; defaults as for CIFAR-10.
+    information, with predictions as labels) are held back. The defaults are the authors' for CIFAR-10.
     """
+
+    paper: ClassVar[str] = (
+        "Niu, Wu, Zhang, Chen, Zheng, Zhao and Tan: Efficient test-time model adaptation without forgetting, "
+        "ICML 2022"
+    )
 
     lr: float = tunable(5e-3, "step size", (2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2))
     margin: float = tunable(0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6))

@@ -1,4 +1,4 @@
-"""EM: the client's label prior by expectation-maximisation (Saerens, Latinne and Decaestecker, 2002)."""
+"""EM: the client's label prior by expectation-maximisation."""
 
 import math
 from dataclasses import dataclass
@@ -21,12 +21,15 @@ NOTHING = torch.tensor(-math.inf)
 class EM(Method):
     """Predictions are weighted by the label prior that EM finds on this batch; no weight changes.
 
-    Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
-    Probabilities: A Simple Procedure", Neural Computation 2002. The prior is the mean of the predictions,
-    the predictions are the model's own times the prior; and again. That is right for a model trained on
-    balanced classes, as it is taken to be unless `source_prior` asks for the source clients' label counts.
+    The prior is the mean of the predictions, the predictions are the model's own times the prior; and
+    again. That is right for a model trained on balanced classes, as it is taken to be unless
+    `source_prior` asks for the source clients' label counts.
     """
 
+    paper: ClassVar[str] = (
+        "Saerens, Latinne and Decaestecker: Adjusting the outputs of a classifier to new a priori "
+        "probabilities: a simple procedure, Neural Computation 2002"
+    )
     online: ClassVar[bool] = False
 
     iterations: int = tunable(2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,10 @@ class RoTTA(Method):
 
     What adapts: BatchNorm's statistics, by a moving average over the memory, and scale and shift of
     normalisation layers, towards the teacher's predictions. An update follows whenever as many samples
-    came as the memory holds. Yuan, Xie and Li: Robust test-time adaptation in dynamic scenarios, CVPR 2023.
+    came as the memory holds.
     """
+
+    paper: ClassVar[str] = "Yuan, Xie and Li: Robust test-time adaptation in dynamic scenarios, CVPR 2023"
 
     lr: float = tunable(1e-3, "the student's step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2))
     rate: float = tunable(0.05, "how far statistics move in an update", (0.005, 0.01, 0.05, 0.1, 0.5))

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,13 @@ class SAR(Method):
 
     Scale and shift of the normalisation layers learn, except in the last quarter of the network's
     blocks (ResNet's layer4, the last three of a transformer's twelve). The gradient is taken where the
-    loss within a distance of `rho` is largest. Niu, Wu, Zhang, Wen, Chen, Zhao and Tan: Towards
-    stable test-time adaptation in dynamic wild world, ICLR 2023.
+    loss within a distance of `rho` is largest.
     """
+
+    paper: ClassVar[str] = (
+        "Niu, Wu, Zhang, Wen, Chen, Zhao and Tan: Towards stable test-time adaptation in dynamic wild world, "
+        "ICLR 2023"
+    )
 
     lr: float = tunable(2.5e-4, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2))
     margin: float = tunable(0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6))

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,13 @@ class SHOT(Method):
     """All parameters but the last layer's learn: certain predictions of all classes, near centroids.
 
     BatchNorm uses the batch's statistics. Each batch is answered first, then it gives one step, and
-    learning goes on from batch to batch. The centroids are the batch's own. Liang, Hu and Feng: Do we
-    really need to access the source data? Source hypothesis transfer, ICML 2020.
+    learning goes on from batch to batch. The centroids are the batch's own.
     """
+
+    paper: ClassVar[str] = (
+        "Liang, Hu and Feng: Do we really need to access the source data? Source hypothesis transfer for "
+        "unsupervised domain adaptation, ICML 2020"
+    )
 
     lr: float = tunable(1e-3, "step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2))
     beta: float = tunable(0.3, "weight of the pseudo-labels", (0.0, 0.1, 0.3, 1.0))

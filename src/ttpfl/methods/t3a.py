@@ -1,7 +1,7 @@
-"""T3A: a classifier of prototypes (Iwasawa and Matsuo, NeurIPS 2021)."""
+"""T3A: a classifier of prototypes."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,11 +19,15 @@ from ttpfl.statistics import at_least_float32
 class T3A(Method):
     """The last layer's weights give way to the mean direction of each class's features; online.
 
-    Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization",
-    NeurIPS 2021. The rows of the last linear layer are the first supports. Each sample's features become a
+    The rows of the last linear layer are the first supports. Each sample's features become a
     support of the class that the plain model predicts; the `supports` with the lowest entropy are kept per
     class. A class's weights are the normalised sum of its normalised supports. Everything else stays.
     """
+
+    paper: ClassVar[str] = (
+        "Iwasawa and Matsuo: Test-time classifier adjustment module for model-agnostic domain "
+        "generalization, NeurIPS 2021"
+    )
 
     supports: int | None = tunable(
         None,

@@ -1,7 +1,7 @@
 """Tent: entropy minimisation in the affine parameters of normalisation layers."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -16,9 +16,13 @@ class Tent(Method):
     """Scale and shift of all normalisation layers learn to make predictions certain.
 
     BatchNorm uses the batch's statistics. Each batch is answered first, then it gives one step down the
-    mean entropy, and learning goes on from batch to batch. Wang, Shelhamer, Liu, Olshausen and
-    Darrell: Tent: fully test-time adaptation by entropy minimization, ICLR 2021.
+    mean entropy, and learning goes on from batch to batch.
     """
+
+    paper: ClassVar[str] = (
+        "Wang, Shelhamer, Liu, Olshausen and Darrell: Tent: Fully test-time adaptation by entropy "
+        "minimization, ICLR 2021"
+    )
 
     lr: float = tunable(1e-3, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2))
     optimizer: str = tunable("adam", "adam, or sgd with a momentum of 0.9 (the paper's for ImageNet)")

@@ -4,5 +4,6 @@ from ttpfl.models.build import build
 from ttpfl.models.files import load_model, save_model
 from ttpfl.models.resnet import resnet18, resnet50
 from ttpfl.models.shallow_cnn import shallow_cnn
+from ttpfl.models.signature import Signature
 
-__all__ = ["build", "load_model", "resnet18", "resnet50", "save_model", "shallow_cnn"]
+__all__ = ["Signature", "build", "load_model", "resnet18", "resnet50", "save_model", "shallow_cnn"]

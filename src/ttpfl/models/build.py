@@ -31,7 +31,12 @@ def build(name: str, **arguments: Any) -> nn.Module:
     make = MODELS.get(name) or _own(name)
     known = inspect.signature(make).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    return make(**{key: value for key, value in arguments.items() if takes_all or key in known})
+    try:
+        return make(**{key: value for key, value in arguments.items() if takes_all or key in known})
+    except (ModelError, OSError):
+        raise
+    except Exception as error:  # the user's own code can fail in any way
+        raise ModelError(f"the model {name!r} cannot be built: {type(error).__name__}: {error}") from error
 
 
 def _own(name: str) -> Callable[..., nn.Module]:

@@ -12,7 +12,8 @@ from torch import nn
 from ttpfl._version import __version__
 from ttpfl.errors import ModelError
 from ttpfl.files import written_in_one_step
-from ttpfl.models.build import build
+from ttpfl.models.build import MODELS, build
+from ttpfl.models.weights import fill, read_weights
 
 KEY = "ttpfl"
 
@@ -20,7 +21,8 @@ KEY = "ttpfl"
 def save_model(path: str | PathLike[str], model: nn.Module, **card: Any) -> None:
     """Write the model's state in one step. `card` is plain data to keep with it.
 
-    With `card["build"]`, the arguments of `ttpfl.models.build`, the file can be loaded without the model.
+    With `card["build"]`, the arguments of `ttpfl.models.build`, the file can be loaded without the model;
+    with `card["signature"]`, the fields of a `Signature`, `ttpfl personalize` needs nothing else.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/model.safetensors"
@@ -39,22 +41,34 @@ def save_model(path: str | PathLike[str], model: nn.Module, **card: Any) -> None
 def load_model(path: str | PathLike[str], model: nn.Module | None = None) -> tuple[nn.Module, dict[str, Any]]:
     """The model in a file, in evaluation mode, and the file's card.
 
-    The network is built as the card says; `model` is used (and changed) instead, if given.
+    The network is built as the card says; `model` is used (and changed) instead, if given. Then the file
+    may be any safetensors or torch file of its weights.
     """
+    card, weights = read_card(path), read_weights(path)
+    return fill(_built(card, path) if model is None else model, weights, path).eval(), card
+
+
+def read_card(path: str | PathLike[str]) -> dict[str, Any]:
+    """What a model file says beside its weights; nothing, if it is not one of `save_model`."""
     with open(path, "rb"):
         pass  # missing files get the system's own words
+    if Path(path).suffix != ".safetensors":
+        return {}
     try:
         with safe_open(path, framework="pt") as file:
-            card = json.loads((file.metadata() or {}).get(KEY, "{}"))
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            card: dict[str, Any] = json.loads((file.metadata() or {}).get(KEY, "{}"))
+            return card
     except (SafetensorError, ValueError) as error:
         raise ModelError(f"{path} is not a sound safetensors file: {error}") from error
-    if model is None:
-        if not card.get("build"):
-            raise ModelError(f"{path} does not say how its network is built: pass the model")
-        model = build(**card["build"])
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise ModelError(f"{path} does not fit {type(model).__name__}: {error}") from error
-    return model.eval(), card
+
+
+def _built(card: dict[str, Any], path: str | PathLike[str]) -> nn.Module:
+    if not card.get("build"):
+        raise ModelError(f"{path} does not say how its network is built: pass the model, or --arch")
+    name = card["build"]["name"]
+    if name not in MODELS:  # a file shall not decide which code runs
+        raise ModelError(
+            f"{path} says that {name!r} builds its network, which did not come with ttpfl: "
+            f"if you trust it, pass the model, or --arch {name}"
+        )
+    return build(**card["build"])

@@ -1,6 +1,7 @@
 """Weights from a local file into a freshly built network."""
 
 import logging
+from collections.abc import Collection, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -28,8 +29,16 @@ def load_backbone(model: nn.Module, path: str | PathLike[str] | None) -> nn.Modu
             "%s has no classifier of this size: %s stays at its initialisation", path, ", ".join(classifier)
         )
         weights = {name: t for name, t in weights.items() if name not in classifier}
+    return fill(model, weights, path, () if fits else classifier)
+
+
+def fill(
+    model: nn.Module, weights: Mapping[str, Tensor], path: str | PathLike[str], without: Collection[str] = ()
+) -> nn.Module:
+    """`model` with weights that were read from `path`, all of them but those of `without`."""
+    own = model.state_dict()
     for name, tensor in own.items():
-        optional = name.endswith("num_batches_tracked") or (not fits and name in classifier)
+        optional = name.endswith("num_batches_tracked") or name in without
         if name not in weights:
             if not optional:
                 raise ModelError(f"{path} has no {name!r}: it is not a file of this architecture")

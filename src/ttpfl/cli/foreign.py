@@ -1,0 +1,107 @@
+"""Files of weights that do not say what they are: options for that, and the model that comes of both."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ttpfl.errors import DataError, ModelError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ttpfl.models import Signature
+
+
+def _option(help: str) -> Any:
+    panel = "For weights that `ttpfl train` did not write"
+    return typer.Option(help=help, rich_help_panel=panel, show_default=False)
+
+
+Classes = Annotated[
+    str | None, _option("How many, their names with commas between them, or a file with one name per line.")
+]
+ImageSize = Annotated[str | None, _option("A side, or height and width: 32 or 24x32.")]
+Mean = Annotated[str | None, _option("Of red, green and blue from 0 to 1, such as 0.485,0.456,0.406.")]
+Std = Annotated[str | None, _option("What they are divided by then, such as 0.229,0.224,0.225.")]
+
+
+def model_in(path: Path, arch: str | None, **given: str | None) -> "tuple[nn.Module, Signature]":
+    """The model in a file, and what it takes and answers; what is given overrules what the file says."""
+    from ttpfl.models import Signature
+    from ttpfl.models.files import read_card
+
+    card = read_card(path)
+    said = {**card.get("signature", {}), **{name: _read(name, text) for name, text in given.items() if text}}
+    missing = ["arch"] if arch is None and "build" not in card else []
+    missing += [name for name in _READERS if name not in said]
+    if missing:
+        options = " ".join(map(_spelled, missing))
+        raise ModelError(f"{path} does not say all that is needed to use it: add {options}")
+    signature = Signature(**said)
+    facts = {"num_classes": len(signature.classes), "image_size": signature.image_size[0]}
+    model, _ = trained_model(path, arch, **facts)
+    signature.check_fits(model)
+    return model, signature
+
+
+def trained_model(path: Path, arch: str | None, **facts: Any) -> "tuple[nn.Module, dict[str, Any]]":
+    """The model in a file and the file's card; `arch`, if given, builds the network and gets the `facts`."""
+    from ttpfl.models import build, load_model
+    from ttpfl.models.files import read_card
+
+    if arch is None:
+        return load_model(path)
+    return load_model(path, build(**{**read_card(path).get("build", {}), **facts, "name": arch}))
+
+
+def _read(name: str, text: str) -> list[Any]:
+    """An option's text as a field of `Signature`.
+
+    >>> _read("classes", "3"), _read("classes", "cat, dog"), _read("image_size", "24x32")
+    (['0', '1', '2'], ['cat', 'dog'], [24, 32])
+    >>> _read("mean", "0.5,0.5")
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.DataError: --mean 0.5,0.5: it takes a number for each of red, green and blue
+    """
+    reader, takes = _READERS[name]
+    try:
+        return reader(text)
+    except ValueError:
+        raise DataError(f"{_spelled(name)} {text}: it takes {takes}") from None
+
+
+def _spelled(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _classes(text: str) -> list[str]:
+    if text.isdecimal():
+        return [str(number) for number in range(int(text))]
+    if "," in text:
+        return [name.strip() for name in text.split(",")]
+    if not Path(text).is_file():
+        raise ValueError
+    return Path(text).read_text("utf-8").splitlines()
+
+
+def _sides(text: str) -> list[int]:
+    sides = [int(side) for side in text.split("x")]
+    if len(sides) > 2:
+        raise ValueError
+    return [sides[0], sides[-1]]
+
+
+def _colours(text: str) -> list[float]:
+    red, green, blue = map(float, text.split(","))
+    return [red, green, blue]
+
+
+_READERS: dict[str, tuple[Callable[[str], list[Any]], str]] = {
+    "classes": (_classes, "a number, names with commas between them, or a file of names"),
+    "image_size": (_sides, "a side, or height and width, such as 32 or 24x32"),
+    "mean": (_colours, "a number for each of red, green and blue"),
+    "std": (_colours, "a number for each of red, green and blue"),
+}

@@ -1,0 +1,46 @@
+"""The group of all commands: their order, `--debug` anywhere, and errors in words."""
+
+import inspect
+from typing import Any, ClassVar
+
+from typer.core import TyperGroup
+
+from ttpfl.cli.errors import DEBUG, in_words, usage_in_words
+
+
+def paragraphs(docstring: str | None) -> str:
+    r"""A docstring without the line breaks inside its paragraphs, which typer would keep.
+
+    >>> paragraphs("Train.\n\n    It takes\n    long.")
+    'Train.\n\nIt takes long.'
+    """
+    parts = inspect.cleandoc(docstring or "").split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in parts)
+
+
+class Commands(TyperGroup):
+    """Commands in a given order, whose errors become a line or two on stderr and an exit code."""
+
+    order: ClassVar[tuple[str, ...]] = ()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of use, where typer has groups after all others; those without a place come last."""
+        places = {name: place for place, name in enumerate(self.order)}
+        return sorted(super().list_commands(ctx), key=lambda name: places.get(name, len(places)))
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Understand what the user wrote before the command's name."""
+        with usage_in_words():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`--debug` may stand anywhere: whoever is told to run again with it adds it at the end."""
+        end = args.index("--") if "--" in args else len(args)
+        if DEBUG in args[:end]:
+            args = [DEBUG, *(word for word in args[:end] if word != DEBUG), *args[end:]]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the user chose."""
+        with in_words(ctx.params["debug"]):
+            return super().invoke(ctx)

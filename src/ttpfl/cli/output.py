@@ -1,0 +1,80 @@
+"""What commands answer, on stdout: words and tables for people or, with `--json`, facts for programs."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WIDE = 1000  # columns where the reader is not a terminal but a file or a program
+
+
+def answer(facts: Any, *words: "str | Table", as_json: bool) -> None:
+    """Either the facts as JSON and nothing else, or the words."""
+    if as_json:
+        typer.echo(json.dumps(plain(facts), indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    for part in words:
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            print_table(part)
+
+
+def print_table(table: "Table") -> None:
+    """To stdout, as wide as it is."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)
+    table.expand = console.is_terminal
+    if not console.is_terminal:
+        console.width = WIDE
+    console.print(table)
+
+
+def rows_table(rows: Sequence[Mapping[str, str]]) -> "Table":
+    """Rows with the same keys as a table whose long cells are wrapped."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for number, title in enumerate(rows[0]):
+        table.add_column(title, style=None if number else "bold", no_wrap=not number)
+    for row in rows:
+        table.add_row(*row.values())
+    return table
+
+
+def markdown(rows: Iterable[Mapping[str, str]]) -> str:
+    r"""The same as Markdown.
+
+    >>> print(markdown([{"name": "lr", "help": "step|size"}]))
+    | name | help |
+    | --- | --- |
+    | lr | step\|size |
+    """
+    first, *_ = rows = list(rows)
+    lines = [list(first), ["---"] * len(first), *(list(row.values()) for row in rows)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it: dataclasses and mappings as objects, numbers that are not finite as null.
+
+    >>> plain({"accuracy": (0.5, float("nan"))})
+    {'accuracy': [0.5, None]}
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (str, int)) else str(value)

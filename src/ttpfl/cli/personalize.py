@@ -1,0 +1,125 @@
+"""`ttpfl personalize`: from unlabelled pictures, in folders or from a pipe, to predictions."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ttpfl.cli.foreign import Classes, ImageSize, Mean, Std, model_in
+from ttpfl.cli.messages import warn
+from ttpfl.cli.options import Arch
+from ttpfl.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+def personalize(
+    pictures: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders, with all folders in them, or files; - reads paths from stdin, one per line.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        Path, typer.Option(help="The result of `ttpfl train`, or any file of weights.", dir_okay=False)
+    ],
+    rates: Annotated[
+        Path | None,
+        typer.Option(
+            help="The result of `ttpfl learn`; without it nothing adapts.", dir_okay=False, show_default=False
+        ),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="Adapt to the stream so far (online), or to each batch by itself (batch).",
+            show_default="online",
+            autocompletion=lambda: ["online", "batch"],
+        ),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures to adapt to at a time.")] = 20,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Add the probability of every class.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file to write, which is there once it is complete.",
+            dir_okay=False,
+            show_default="stdout",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="A JSON object per line instead of CSV.")] = False,
+    arch: Arch = None,
+    classes: Classes = None,
+    image_size: ImageSize = None,
+    mean: Mean = None,
+    std: Std = None,
+) -> None:
+    """Predict what unlabelled pictures show, and adapt to them.
+
+    Writes a line for each picture: its path, its class, and the model's confidence. A picture that cannot
+    be read is named on stderr and left out; only if all of them cannot be read is that an error.
+    """
+    from ttpfl.cli.predictions import opened, writer
+    from ttpfl.cli.progress import progress
+    from ttpfl.data.pictures import Unreadable
+    from ttpfl.folder_stream import predict_pictures
+
+    if mode is not None and rates is None:
+        raise typer.BadParameter("nothing adapts without --rates", param_hint="--mode")
+    network, signature = model_in(model, arch, classes=classes, image_size=image_size, mean=mean, std=std)
+    predictor = _predictor(network, rates, mode or "online")
+    stream = predict_pictures(predictor, _paths(pictures), signature, batch_size)
+    done = unreadable = 0
+    # A bar between lines of output would be in the way.
+    show = out is not None or not sys.stdout.isatty()
+    with opened(out) as text, progress("predicting", show) as advance:
+        write = writer(text, signature.classes, probabilities, json)
+        for found in stream:
+            if isinstance(found, Unreadable):
+                warn(f"{found.path} is left out, since it cannot be read: {found.reason}")
+                unreadable += 1
+            else:
+                write(found)
+                done += 1
+                advance(done, None)
+        if not done:
+            raise DataError(_nothing(pictures, unreadable))
+    if unreadable:
+        warn(f"{unreadable} of {done + unreadable} pictures could not be read")
+
+
+def _predictor(network: "nn.Module", rates: Path | None, mode: str) -> "Callable[[Tensor], Tensor]":
+    from ttpfl.evaluation.evaluator import plain
+    from ttpfl.personalizer import Personalizer
+    from ttpfl.rates import Rates
+
+    if rates is None:
+        return plain(network)
+    return Personalizer(network, Rates.load(rates, model=network), mode=mode)  # type: ignore[arg-type]
+
+
+def _paths(places: Iterable[str]) -> Iterator[str]:
+    """The pictures' paths, one after the other: no list of all of them is ever made."""
+    from ttpfl.data.pictures import pictures_below
+
+    for place in places:
+        if place == "-":
+            lines = (os.fsdecode(line.rstrip(b"\r\n")) for line in sys.stdin.buffer)
+            yield from filter(None, lines)
+        elif Path(place).is_dir():
+            yield from map(str, pictures_below(Path(place)))
+        else:
+            yield place
+
+
+def _nothing(places: list[str], unreadable: int) -> str:
+    if unreadable:
+        return f"none of {unreadable} pictures could be read"
+    return f"there are no pictures in {', '.join(places)}"

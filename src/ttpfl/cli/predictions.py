@@ -1,0 +1,57 @@
+"""Predictions as lines of text, each as soon as it is there."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from ttpfl.files import written_in_one_step
+
+if TYPE_CHECKING:
+    from ttpfl.folder_stream import Prediction
+
+# Names of files may be any bytes; they are written as they were read.
+ERRORS = "surrogateescape"
+
+
+@contextmanager
+def opened(out: Path | None) -> Iterator[TextIO]:
+    """Stdout, or a file that is there once it is complete."""
+    if out is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors=ERRORS)
+        yield sys.stdout
+        return
+    with written_in_one_step(out) as file:
+        text = io.TextIOWrapper(file, "utf-8", errors=ERRORS, newline="")
+        yield text
+        text.detach()
+
+
+def writer(
+    stream: TextIO, classes: tuple[str, ...], probabilities: bool, as_json: bool
+) -> "Callable[[Prediction], None]":
+    """A function that writes a prediction: a JSON object, or a line of CSV under a header."""
+    if as_json:
+
+        def write_object(found: "Prediction") -> None:
+            facts = {"path": found.path, "class": found.label, "confidence": round(found.confidence, 6)}
+            if probabilities:
+                rounded = (round(value, 6) for value in found.probabilities)
+                facts["probabilities"] = dict(zip(classes, rounded, strict=True))
+            print(json.dumps(facts), file=stream, flush=True)
+
+        return write_object
+    rows = csv.writer(stream, lineterminator="\n")
+    rows.writerow(["path", "class", "confidence", *(classes if probabilities else ())])
+
+    def write_row(found: "Prediction") -> None:
+        values = (found.confidence, *(found.probabilities if probabilities else ()))
+        rows.writerow([found.path, found.label, *(f"{value:.6f}" for value in values)])
+        stream.flush()
+
+    return write_row

@@ -1,0 +1,36 @@
+"""The command line as a program of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ttpfl
+
+
+def start(*words: str, **environment: str) -> "subprocess.Popen[str]":
+    """Python with these words, beginning with a script or -m; it has its own process group."""
+    paths = [str(Path(ttpfl.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [sys.executable, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths), **environment},
+    )
+
+
+def finish(process: "subprocess.Popen[str]", input: str | None = None) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    try:
+        out, err = process.communicate(input, timeout=120)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+def python(*words: str, **environment: Any) -> tuple[int, str, str]:
+    return finish(start(*words, **environment))

@@ -1,0 +1,101 @@
+"""The command line and Python give the same weights, rates and rows, to the bit; and say so in JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import ttpfl
+from ttpfl.cli import app
+from ttpfl.evaluation import Evaluator, compare, gather
+from ttpfl.evaluation.comparison import Row
+from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.methods import Knowledge, make
+from ttpfl.models import build, load_model
+from ttpfl.randomness import seeded
+
+CLIENTS: dict[str, Any] = {"shift": "label", "source_clients": 3, "target_clients": 2, "samples": 40}
+METHODS = ("none", "bbse", "tent", "atp-online")
+
+
+def run(*words: object) -> Any:
+    result = CliRunner().invoke(app, [*map(str, words), "--json"])
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    return json.loads(result.stdout)  # and nothing else is there
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the command line answers, step by step."""
+    place = tmp_path_factory.mktemp("runs")
+    sets = [word for name in ("source_clients", "target_clients", "samples") for word in
+            ("--set", f"{name}={CLIENTS[name]}")]  # fmt: skip
+    trained = run(
+        "train", "digits", "--shift", "label", *sets, "--seed", 5, "--out", place / "model",
+        "--rounds", 2, "--cohort", 2, "--lr", 0.05, "--workers", 0, "--algorithm", "fedprox",
+    )  # fmt: skip
+    learned = run(
+        "learn", trained["result"], "--out", place / "rates",
+        "--rounds", 2, "--lr", 0.1, "--batch-size", 8, "--workers", 0, "--average", "median",
+    )  # fmt: skip
+    compared = run(
+        "compare", trained["result"], "--rates", learned["result"], "--out", place / "comparison",
+        "--methods", ",".join(METHODS), "--batch-size", 16, "--order", "mixed", "--workers", 0,
+    )  # fmt: skip
+    return {"train": trained, "learn": learned, "compare": compared}
+
+
+@pytest.fixture(scope="module")
+def federated() -> ttpfl.data.Federated:
+    return ttpfl.data.federate("digits", seed=5, **CLIENTS)
+
+
+def test_train(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
+    with seeded(5):
+        model = build("shallow_cnn", num_classes=10, image_size=28)
+    settings = TrainSettings(rounds=2, cohort=2, lr=0.05, workers=0, algorithm="fedprox", seed=5)
+    expected = train(model, federated.population.source, settings)
+    found, card = load_model(said["train"]["result"])
+    state = expected.model.state_dict()
+    assert found.state_dict().keys() == state.keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in found.state_dict().items())
+    assert said["train"]["rounds"] == 2
+    assert said["train"]["last_round"] == json.loads(json.dumps(expected.history[-1]))
+    assert card["population"] == federated.manifest.digest
+    assert tuple(card["signature"]["classes"]) == federated.population.facts.classes
+
+
+def test_learn(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
+    model, _ = load_model(said["train"]["result"])
+    settings = LearnSettings(rounds=2, lr=0.1, batch_size=8, workers=0, average="median")
+    expected = learn(model, federated.population.source, settings)
+    found = ttpfl.Rates.load(said["learn"]["result"], model=model)
+    assert torch.equal(found.values, expected.rates.values)
+    assert found.values.any()
+    assert said["learn"]["last_round"] == json.loads(json.dumps(expected.history[-1]))
+
+
+def test_compare(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
+    model, _ = load_model(said["train"]["result"])
+    rates = {"all": ttpfl.Rates.load(said["learn"]["result"], model=model)}
+    evaluator = Evaluator(federated.population.target, federated.answers, 16, "mixed", seed=0)
+    chosen = []
+    for one in map(make, METHODS):
+        summary = gather(one, model, federated.population.source, 16, workers=0)
+        chosen.append((one, Knowledge(summary, rates)))
+    expected = compare(model, evaluator, chosen, workers=0)
+    stored = json.loads(Path(said["compare"]["results"]).read_text())
+    assert without_cost(stored["rows"]) == without_cost(json.loads(json.dumps(expected.rows)))
+    assert stored["setting"] == json.loads(json.dumps(expected.setting))
+    assert [line["method"] for line in said["compare"]["methods"]] == list(METHODS)
+    for line in said["compare"]["methods"]:
+        mean = sum(expected.of(line["method"])) / 2
+        assert line["accuracy"] == pytest.approx(100 * mean)
+
+
+def without_cost(rows: list[Row]) -> list[Row]:
+    """Time is never the same twice."""
+    return [{name: value for name, value in row.items() if name != "cost"} for row in rows]

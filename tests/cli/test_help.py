@@ -1,0 +1,68 @@
+"""What `--help` says, word by word, and that it is quick."""
+
+import json
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from help_texts import ENVIRONMENT, GOLDEN
+from program import python
+
+import ttpfl
+from ttpfl.cli import CONTENTS
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_HEAVY = """
+import sys
+from ttpfl.cli import main
+sys.argv = ["ttpfl", {option!r}]
+try:
+    main()
+finally:
+    print([name for name in ("torch", "numpy") if name in sys.modules], file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    code, out, err = python(str(Path(__file__).with_name("help_texts.py")), **ENVIRONMENT)
+    assert code == 0, err
+    found: dict[str, str] = json.loads(out)
+    return found
+
+
+def test_every_word_is_as_agreed(texts: dict[str, str]) -> None:
+    for package in ("typer", "rich"):
+        (pinned,) = re.findall(rf"^{package}==(.*)$", (ROOT / "constraints.txt").read_text(), re.M)
+        if version(package) != pinned:
+            pytest.skip(f"{package} is {version(package)}, the texts were written with {pinned}")
+    golden = {path.stem: path.read_text("utf-8") for path in GOLDEN.glob("*.txt")}
+    assert texts == golden, "if that is intended: make golden"
+
+
+def test_help_is_a_table_of_contents(texts: dict[str, str]) -> None:
+    shown = [line.split()[1] for line in texts["ttpfl"].splitlines() if re.match("│ [a-z]", line)]
+    assert shown == [name for commands in CONTENTS.values() for name in commands]
+    order = ["demo", "data", "train", "learn", "compare", "run", "report", "personalize", "bound", "methods"]
+    assert [name for name in shown if name in order] == [name for name in order if name in shown]
+
+
+def test_every_command_has_one_line_in_it(texts: dict[str, str]) -> None:
+    for panel in texts["ttpfl"].split("╭─")[2:]:
+        rows = [line for line in panel.splitlines() if line.startswith("│")]
+        assert rows
+        assert all(re.match("│ [a-z]", row) for row in rows), panel
+
+
+def test_exit_codes_are_documented(texts: dict[str, str]) -> None:
+    for code in ("0 fine", "1 error", "2 wrong usage", "130 interrupted"):
+        assert code in texts["ttpfl"]
+        assert code in " ".join((ROOT / "README.md").read_text().split())
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_torch_and_numpy_are_not_waited_for(option: str) -> None:
+    code, out, err = python("-c", WITHOUT_HEAVY.format(option=option))
+    assert (code, err) == (0, "[]\n")
+    assert ("Usage: ttpfl" if option == "--help" else f"ttpfl {ttpfl.__version__}\n") in out

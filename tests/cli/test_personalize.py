@@ -1,0 +1,252 @@
+"""`ttpfl personalize`, compared with the same arithmetic by hand."""
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from typer.testing import CliRunner, Result
+
+import ttpfl
+from ttpfl.cli import app
+from ttpfl.data.pictures import Unreadable
+from ttpfl.folder_stream import Prediction, predict_pictures
+from ttpfl.models import Signature, save_model
+
+CLASSES = ("ant", "bee", "cat, wild")
+SIGNATURE = Signature(CLASSES, (20, 20), (0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
+HOW = {"name": "shallow_cnn", "num_classes": 3, "image_size": 20}
+PIXELS = np.random.default_rng(0).integers(256, size=(11, 20, 20, 3)).astype(np.uint8)
+NAMES = [f"{'abc'[i // 4]}/{i:02}.png" for i in range(11)]  # in the order of their names
+BATCH = ["--batch-size", "4"]
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return ttpfl.models.build(**HOW).eval()
+
+
+@pytest.fixture(scope="module")
+def rates(model: nn.Module) -> ttpfl.Rates:
+    zeros = ttpfl.Rates.zeros(model)
+    return zeros.with_values(torch.linspace(-0.5, 0.5, len(zeros.names)))
+
+
+@pytest.fixture
+def place(tmp_path: Path, model: nn.Module, rates: ttpfl.Rates, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a model, rates and pictures."""
+    save_model(tmp_path / "m.safetensors", model, build=HOW, signature=vars(SIGNATURE))
+    rates.save(tmp_path / "r.safetensors")
+    for name, pixels in zip(NAMES, PIXELS, strict=True):
+        path = tmp_path / "pictures" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    (tmp_path / "pictures" / "notes.txt").write_text("not a picture")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words: object, input: str | bytes | None = None, model: str = "m.safetensors") -> Result:
+    return CliRunner().invoke(app, ["personalize", "--model", model, *map(str, words)], input=input)
+
+
+def answers(result: Result) -> list[dict[str, str]]:
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def by_hand(predictor: ttpfl.Personalizer | nn.Module) -> Tensor:
+    """Probabilities of all pictures, four at a time."""
+    mean, std = torch.tensor(SIGNATURE.mean), torch.tensor(SIGNATURE.std)
+    scaled = (torch.tensor(PIXELS).double() / 255 - mean) / std
+    batches = scaled.float().permute(0, 3, 1, 2).split(4)
+    with torch.no_grad():
+        return torch.cat([predictor(batch) for batch in batches]).softmax(1)
+
+
+def check(found: list[dict[str, str]], expected: Tensor) -> None:
+    assert [row["path"] for row in found] == [f"pictures/{name}" for name in NAMES]
+    assert [row["class"] for row in found] == [CLASSES[number] for number in expected.argmax(1)]
+    confidence = [float(row["confidence"]) for row in found]
+    assert confidence == pytest.approx(expected.max(1).values.tolist(), abs=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["online", "batch"])
+def test_it_adapts_as_the_personalizer_does(
+    place: Path, model: nn.Module, rates: ttpfl.Rates, mode: str
+) -> None:
+    expected = by_hand(ttpfl.Personalizer(model, rates, mode=mode))  # type: ignore[arg-type]
+    assert not torch.allclose(expected, by_hand(model), atol=1e-3)
+    check(answers(run("pictures", "--rates", "r.safetensors", "--mode", mode, *BATCH)), expected)
+    if mode == "online":
+        check(answers(run("pictures", "--rates", "r.safetensors", *BATCH)), expected)
+
+
+def test_without_rates_nothing_adapts(place: Path, model: nn.Module) -> None:
+    found = answers(run("pictures", "--probabilities", *BATCH))
+    check(found, by_hand(model))
+    assert list(found[0]) == ["path", "class", "confidence", *CLASSES]
+    shown = torch.tensor([[float(row[name]) for name in CLASSES] for row in found])
+    assert torch.allclose(shown, by_hand(model), atol=2e-5)
+    refused = run("pictures", "--mode", "batch")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "nothing adapts without --rates" in refused.stderr
+
+
+def test_a_pipe_a_folder_and_files_are_the_same(place: Path) -> None:
+    paths = [f"pictures/{name}" for name in NAMES]
+    words = ["--rates", "r.safetensors", *BATCH]
+    whole = run("pictures", *words)
+    assert run("-", *words, input="\n".join(paths)).stdout == whole.stdout
+    assert run("-", *words, input="\r\n".join([*paths[:3], "", *paths[3:]])).stdout == whole.stdout
+    assert run(*paths, *words).stdout == whole.stdout
+    assert run("pictures/a", "-", "pictures/c", *words, input="\n".join(paths[4:8])).stdout == whole.stdout
+
+
+def test_to_a_file_and_as_json(place: Path) -> None:
+    words = ["pictures", "--rates", "r.safetensors", "--probabilities", *BATCH]
+    plain = run(*words)
+    quiet = run(*words, "--out", "found.csv")
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    assert (place / "found.csv").read_text() == plain.stdout
+    objects = [json.loads(line) for line in run(*words, "--json").stdout.splitlines()]
+    for row, one in zip(answers(plain), objects, strict=True):
+        assert (one["path"], one["class"], one["confidence"]) == (
+            row["path"], row["class"], float(row["confidence"])
+        )  # fmt: skip
+        assert one["probabilities"] == {name: float(row[name]) for name in CLASSES}
+
+
+def test_unreadable_pictures_are_named_and_left_out(place: Path) -> None:
+    words = ["pictures", "--rates", "r.safetensors", *BATCH]
+    before = run(*words)
+    (place / "pictures" / "a" / "01x.jpg").write_bytes(b"junk")
+    after = run(*words)
+    assert after.exit_code == 0
+    assert after.stdout == before.stdout  # its place in the batch goes to the next one
+    first, last = after.stderr.splitlines()
+    assert first.startswith("warning: pictures/a/01x.jpg is left out, since it cannot be read: ")
+    assert last == "warning: 1 of 12 pictures could not be read"
+
+
+def test_nothing_to_read_is_an_error(place: Path) -> None:
+    result = run("pictures/a/00.jpg", "nowhere", "--out", "found.csv")
+    assert result.exit_code == 1
+    assert "nowhere is left out" in result.stderr
+    assert result.stderr.splitlines()[-1] == "error: none of 2 pictures could be read"
+    assert not (place / "found.csv").exists()
+    (place / "empty").mkdir()
+    assert run("empty").stderr == "error: there are no pictures in empty\n"
+    assert run("-", input="").exit_code == 1
+
+
+def test_any_name_of_a_file(place: Path) -> None:
+    odd = b"pictures/\xff,\n.png"
+    os.rename("pictures/a/00.png", odd)
+    found = list(csv.reader(io.StringIO(os.fsdecode(run("pictures").stdout_bytes))))
+    assert os.fsencode(found[1][0]) == odd
+    os.rename(odd, b"pictures/\xff.png")
+    piped = run("-", input=b"pictures/\xff.png\n")
+    assert piped.stdout_bytes.splitlines()[1].startswith(b"pictures/\xff.png,")
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
+    state = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    path = f"w{suffix}"
+    (save_file if suffix == ".safetensors" else torch.save)(state, path)
+    (place / "names.txt").write_text("\n".join(CLASSES))
+    said = {
+        "arch": "shallow_cnn",
+        "classes": "names.txt",
+        "image-size": "20",
+        "mean": "0.4,0.5,0.6",
+        "std": "0.2,0.25,0.3",
+    }
+    words = [word for name, value in said.items() for word in (f"--{name}", value)]
+    assert run("pictures", *words, *BATCH, model=path).stdout == run("pictures", *BATCH).stdout
+    options = " ".join(f"--{name}" for name in said)
+    assert run("pictures", model=path).stderr == (
+        f"error: {path} does not say all that is needed to use it: add {options}\n"
+    )
+    assert run("pictures", *words[:-2], model=path).stderr.endswith(": add --std\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--classes", "ants"], "--classes ants: it takes a number, names with commas"),
+        (["--classes", "7"], "7 classes are named, but for one picture the network answers (1, 3)"),
+        (["--classes", "a,b,a"], "the class 'a' is there twice"),
+        (["--image-size", "20*24"], "--image-size 20*24: it takes a side, or height and width"),
+        (["--mean", "1,2"], "--mean 1,2: it takes a number for each"),
+        (["--std", "1,0,1"], "three positive numbers"),
+        (["--arch", "resnet17"], "there is no model 'resnet17'"),
+        (["--arch", "resnet18"], "has no 'layer1"),
+        (["--image-size", "32x20"], "the network does not take pictures of 32x20"),
+        (["--rates", "m.safetensors"], "m.safetensors is not a sound rates file"),
+        (["--rates", "r.safetensors", "--mode", "offline"], "mode='offline' is not one of"),
+    ],
+)
+def test_errors(place: Path, words: list[str], message: str) -> None:
+    result = run("pictures", *words)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_file_does_not_decide_which_code_runs(place: Path, model: nn.Module) -> None:
+    own = "ttpfl.models.shallow_cnn:shallow_cnn"
+    save_model("own.safetensors", model, build={**HOW, "name": own}, signature=vars(SIGNATURE))
+    refused = run("pictures", model="own.safetensors")
+    assert refused.exit_code == 1
+    assert f"if you trust it, pass the model, or --arch {own}" in refused.stderr
+    trusted = run("pictures", "--arch", own, model="own.safetensors")
+    assert trusted.stdout == run("pictures").stdout
+
+
+def test_without_pillow(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    result = run("pictures")
+    assert result.exit_code == 1
+    assert "PIL is not installed" in result.stderr
+    assert "pip install 'ttpfl[data]'" in result.stderr
+
+
+def test_nothing_is_kept_but_a_batch(place: Path) -> None:
+    """Paths are taken as they are needed, so that an endless stream is answered, too."""
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield "pictures/a/00.png" if taken % 5 else "nowhere.png"
+
+    def uncertain(batch: Tensor) -> Tensor:
+        assert batch.shape == (4, 3, 16, 24)
+        return torch.zeros(4, 3)
+
+    wide = replace(SIGNATURE, image_size=(16, 24))
+    found = predict_pictures(uncertain, endless(), wide, batch_size=4)
+    predicted = unreadable = 0
+    for _ in range(500):
+        one = next(found)
+        if isinstance(one, Unreadable):
+            unreadable += 1
+        else:
+            predicted += 1
+            assert one == Prediction("pictures/a/00.png", "ant", 1 / 3, (1 / 3, 1 / 3, 1 / 3))
+        assert taken <= predicted + unreadable + 4
