@@ -40,6 +40,10 @@ def written(directory: Path) -> list[int]:
     return [int(path.stem.split("-")[1]) for path in sorted((directory / "checkpoints").iterdir())]
 
 
+def newest(directory: Path) -> Path:
+    return max((directory / "checkpoints").iterdir())
+
+
 def lines(directory: Path) -> list[Record]:
     return [json.loads(line) for line in (directory / "history.jsonl").read_text().splitlines()]
 
@@ -62,14 +66,34 @@ def same(a: Trained, b: Trained) -> bool:
     ids=str,
 )
 def test_resumed_runs_are_the_same_to_the_bit(tmp_path: Path, options: dict[str, Any]) -> None:
-    whole = go(None, **options)
-    go(tmp_path, rounds=1, **options)
-    go(tmp_path, rounds=3, resume=True, **options)
-    parts = go(tmp_path, resume=True, **options)
+    """Also if the rounds that are asked for become more."""
+    whole = go(tmp_path / "whole", **options)
+    go(tmp_path / "parts", rounds=1, **options)
+    go(tmp_path / "parts", rounds=3, resume=True, **options)
+    parts = go(tmp_path / "parts", resume=True, **options)
     assert same(parts, whole)
-    assert lines(tmp_path) == whole.history
-    again = go(tmp_path, resume=True, **options)  # there is nothing more to do
+    assert lines(tmp_path / "parts") == whole.history
+    for name in ("model.safetensors", "history.jsonl", f"checkpoints/{newest(tmp_path / 'whole').name}"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    again = go(tmp_path / "parts", resume=True, **options)  # there is nothing more to do
     assert same(again, whole)
+
+
+def test_fewer_rounds_than_there_are(tmp_path: Path) -> None:
+    whole = go(tmp_path, rounds=4)
+    before = written(tmp_path)
+    with pytest.raises(FederationError, match=r"rounds is 3, but the run in .* already has 4: ask for 4 or"):
+        go(tmp_path, rounds=3, resume=True)
+    assert written(tmp_path) == before
+    assert same(go(tmp_path, rounds=4, resume=True), whole)
+
+
+def test_fewer_rounds_than_a_run_took_that_found_its_end(tmp_path: Path) -> None:
+    options = {"patience": 1, "lr": 3.0, "batch_size": 5}
+    whole = go(tmp_path, rounds=60, **options)
+    done = len(whole.history)
+    assert 1 < done < 60
+    assert same(go(tmp_path, rounds=done - 1, resume=True, **options), whole)
 
 
 class Stop(Callback):

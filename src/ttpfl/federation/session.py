@@ -99,6 +99,11 @@ class Session:
         state = checkpoint.newest(directory, self._whole_identity)
         if state is None:
             log.info("%s has no checkpoint: beginning anew", directory)
+        elif state.round > self.settings.rounds and not state.stopped:
+            raise FederationError(
+                f"rounds is {self.settings.rounds}, but the run in {directory} already has {state.round}: "
+                f"ask for {state.round} or more, or begin a shorter run elsewhere"
+            )
         return state
 
     @property
