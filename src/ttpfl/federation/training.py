@@ -18,6 +18,7 @@ from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.engine import Answer, Job
+from ttpfl.federation.identity import common
 from ttpfl.federation.local_training import LocalTrainer, LocalTraining, prepare
 from ttpfl.federation.roster import Clients, Part, Roster
 from ttpfl.federation.session import Session
@@ -96,8 +97,8 @@ def train(
         sticky=False,
         identity={
             "kind": "train",
-            "clients": len(roster),
             "model": _begin_hash(model),
+            **common(roster, loss=loss, logits=logits),
         },
     )
     prepare()
