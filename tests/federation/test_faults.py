@@ -32,7 +32,7 @@ from small_clients import (
 )
 
 from ttpfl.errors import FederationError
-from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
+from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, orphans, train
 from ttpfl.federation.folder_lock import locked
 from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.training import Trained
@@ -295,6 +295,31 @@ def test_a_client_that_always_kills_its_worker_is_named(tmp_path: Path) -> None:
     sites.append(Fatal("the-killer", pair(6, 1), tmp_path, always=True))
     with pytest.raises(FederationError, match="'the-killer' ended its worker process twice"):
         train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=2))
+
+
+def pids(directory: Path, count: int) -> list[int]:
+    """Of processes that note themselves, once there are so many."""
+    end = time.monotonic() + 120
+    while len(found := list(directory.glob("[0-9]*"))) < count and time.monotonic() < end:
+        time.sleep(0.01)
+    return [int(path.name) for path in found]
+
+
+def test_workers_that_never_return_end_with_the_main_process(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=victim.never_ending, args=(tmp_path,))
+    process.start()
+    workers = pids(tmp_path, 2)
+    assert len(workers) == 2
+    assert all(alive(worker) for worker in workers)
+    process.kill()
+    process.join()
+    assert not wait_until_gone(workers)
+
+
+def test_without_help_from_the_kernel_a_thread_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphans, "_ask_the_kernel", lambda: False)
+    monkeypatch.setattr(orphans, "_LOOK_EVERY", 0.02)
+    test_workers_that_never_return_end_with_the_main_process(tmp_path)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
