@@ -75,8 +75,6 @@ class Method(ABC):
     name: ClassVar[str] = ""
     needs_rates: ClassVar[str | None] = None
     """Which of the learned rates it cannot do without."""
-    paper: ClassVar[str] = ""
-    """Who proposed it, where and when."""
 
     @abstractmethod
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
