@@ -25,9 +25,9 @@ def strongly_augmented(images: Tensor, generator: Generator) -> Tensor:
         unit = torch.rand(len(images), generator=generator).to(images)
         return least + (most - least) * unit
 
-    colour = [draw(1 - width, 1 + width)[:, None, None, None] for width in (0.4, 0.3, 0.5, 0.3)]
-    hue = draw(-0.06, 0.06)[:, None, None, None]
-    x = _recoloured((images - low) / span, *colour, hue)
+    ranges = [(1 - width, 1 + width) for width in (0.4, 0.3, 0.5, 0.3)] + [(-0.06, 0.06)]
+    colour = [draw(*range_)[:, None, None, None] for range_ in ranges]
+    x = _recoloured((images - low) / span, *colour)
     flip = torch.where(draw(0, 1) < 0.5, -1.0, 1.0).to(images)
     shift = torch.stack([draw(-1, 1), draw(-1, 1)], 1) / 8  # a sixteenth of the size
     x = _placed(x, draw(-math.pi / 12, math.pi / 12), draw(0.9, 1.1), flip, shift)
