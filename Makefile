@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # One thread per test process: two of them run side by side.
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow lint format bench clean
+.PHONY: help demo test test-slow lint format docs bench clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ lint: $(READY)
 format: $(READY) ## Put the code into its usual form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY) ## Write the pages that are made from the code
+	$(BIN)/python -m ttpfl.methods.table > docs/methods.md
 
 bench: $(READY) ## Speed and memory of the core, of the corruptions and of populations
 	$(BIN)/python benchmarks/core.py

@@ -13,6 +13,11 @@ from ttpfl.rates import Mode
 
 @dataclass(frozen=True)
 class _ATP(Method):
+    """Modules move as far as their learned rates say.
+
+    Paper: Bao, Wei, Wang and He, "Adaptive Test-Time Personalization for Federated Learning", NeurIPS 2023.
+    """
+
     mode: ClassVar[Mode] = "batch"
     needs_rates: ClassVar[str] = "all"
 
@@ -33,7 +38,7 @@ class ATPBatch(_ATP):
 @method("atp-online")
 @dataclass(frozen=True)
 class ATPOnline(_ATP):
-    """The same along the mean of all directions that the client's batches gave so far."""
+    """Every module moves along the mean of its directions on all batches so far, as its rate says."""
 
     mode: ClassVar[Mode] = "online"
 
@@ -41,7 +46,7 @@ class ATPOnline(_ATP):
 @method("atp-params")
 @dataclass(frozen=True)
 class ATPParams(_ATP):
-    """ATP-batch for learnable tensors only; the ablation of the paper."""
+    """Learnable tensors alone move, on each batch for itself; the ablation of the paper."""
 
     needs_rates: ClassVar[str] = "params"
 
@@ -49,7 +54,7 @@ class ATPParams(_ATP):
 @method("atp-stats")
 @dataclass(frozen=True)
 class ATPStats(_ATP):
-    """ATP-batch for BatchNorm's running statistics only; the ablation of the paper."""
+    """BatchNorm's running statistics alone move, on each batch for itself; the ablation of the paper."""
 
     needs_rates: ClassVar[str] = "stats"
 

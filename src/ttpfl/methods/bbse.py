@@ -19,12 +19,14 @@ from ttpfl.statistics import at_least_float32
 class BBSE(Method):
     """The logarithm of the label prior that explains this batch's predictions is added to the logits.
 
-    Lipton, Wang and Smola, "Detecting and Correcting for Label Shift with Black Box Predictors", ICML 2018.
     The confusion matrix (predicted, true), added up over source clients and its columns normalised, maps a
     label prior to the distribution of predictions; its pseudo-inverse maps back. As the authors of ATP
     have it, the result is projected to the simplex and mixed with a little of the uniform distribution,
     and the model is taken to be trained on balanced classes, unless `source_prior` is on. A class that no
     source client has gets the uniform part alone.
+
+    Paper: Lipton, Wang and Smola, "Detecting and Correcting for Label Shift with Black Box Predictors",
+    ICML 2018.
     """
 
     soft: bool = tunable(False, "use predicted probabilities instead of predicted classes")

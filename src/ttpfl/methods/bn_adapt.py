@@ -16,9 +16,10 @@ from ttpfl.methods.passes import Passes
 class BNAdapt(Method):
     """BatchNorm's mean and variance are mixed from the stored ones and the batch's; nothing is learned.
 
-    The stored statistics count as `prior` samples, the batch's as many as it has. Schneider, Rusak,
-    Eck, Bringmann, Brendel and Bethge: Improving robustness against common corruptions by covariate
-    shift adaptation, NeurIPS 2020.
+    The stored statistics count as `prior` samples, the batch's as many as it has.
+
+    Paper: Schneider, Rusak, Eck, Bringmann, Brendel and Bethge, "Improving Robustness against Common
+    Corruptions by Covariate Shift Adaptation", NeurIPS 2020.
     """
 
     prior: float = tunable(

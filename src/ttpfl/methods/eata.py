@@ -19,12 +19,14 @@ from ttpfl.twin import isolated
 @method("eata")
 @dataclass(frozen=True)
 class EATA(Method):
-    """As Tent, on samples of low entropy unlike those before, and near the source where it matters.
+    """Scale and shift of normalisation layers, as in Tent, on sure and new samples, without forgetting.
 
     A sample counts if its entropy is below `margin` and its prediction differs from the moving average
     of those that counted; the surer, the more. Parameters that are important on source data (Fisher
-    information, with predictions as labels) are held back. Niu, Wu, Zhang, Chen, Zheng, Zhao and
-    Tan: Efficient test-time model adaptation without forgetting, ICML 2022; defaults as for CIFAR-10.
+    information, with predictions as labels) are held back.
+
+    Paper: Niu, Wu, Zhang, Chen, Zheng, Zhao and Tan, "Efficient Test-Time Model Adaptation without
+    Forgetting", ICML 2022.
     """
 
     lr: float = tunable(5e-3, "step size", (2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2))

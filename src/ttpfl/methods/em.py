@@ -21,10 +21,12 @@ NOTHING = torch.tensor(-math.inf)
 class EM(Method):
     """Predictions are weighted by the label prior that EM finds on this batch; no weight changes.
 
-    Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
-    Probabilities: A Simple Procedure", Neural Computation 2002. The prior is the mean of the predictions,
+    The prior is the mean of the predictions,
     the predictions are the model's own times the prior; and again. That is right for a model trained on
     balanced classes, as it is taken to be unless `source_prior` asks for the source clients' label counts.
+
+    Paper: Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
+    Probabilities: A Simple Procedure", Neural Computation 2002.
     """
 
     online: ClassVar[bool] = False

@@ -25,11 +25,13 @@ CONVERGED = 1e-8  # relative change of the energy
 class LAME(Method):
     """Predictions of a batch are drawn towards those of their nearest neighbours; no weight changes.
 
-    Boudiaf, Mueller, Ben Ayed and Bertinetto, "Parameter-free Online Test-time Adaptation", CVPR 2022:
-    Laplacian adjusted maximum-likelihood estimation. The assignments Y minimise their divergence from the
+    Laplacian adjusted maximum-likelihood estimation: the assignments Y minimise their divergence from the
     model's predictions minus the agreement of neighbours, by concave-convex iterations
     Y = softmax(log p + W Y), where W[i, j] is 1 if j is among the nearest neighbours of i, by
     the distance of normalised features.
+
+    Paper: Boudiaf, Mueller, Ben Ayed and Bertinetto, "Parameter-free Online Test-time Adaptation", CVPR
+    2022.
     """
 
     neighbours: int = tunable(5, "how many nearest neighbours count", grid=(1, 3, 5, 10))

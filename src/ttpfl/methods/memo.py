@@ -21,10 +21,12 @@ from ttpfl.twin import Twin
 class MEMO(Method):
     """All parameters take one step for each image by itself, and are reset after it.
 
-    Zhang, Levine and Finn, "MEMO: Test Time Robustness via Adaptation and Augmentation", NeurIPS 2022. The
-    step minimises the entropy of the mean prediction over random augmentations of the image; then the
+    The step minimises the entropy of the mean prediction over random augmentations of the image; then the
     image as it is gets predicted. As the authors of ATP have it, augmentations are crops out of the
     padded image and flips, and BatchNorm uses its stored statistics, unless `prior_strength` is given.
+
+    Paper: Zhang, Levine and Finn, "MEMO: Test Time Robustness via Adaptation and Augmentation", NeurIPS
+    2022.
     """
 
     lr: float = tunable(0.005, "step size", grid=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05))

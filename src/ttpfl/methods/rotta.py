@@ -21,11 +21,13 @@ from ttpfl.twin import private_copy
 @method("rotta")
 @dataclass(frozen=True)
 class RoTTA(Method):
-    """A slow teacher answers; a student learns from it on a memory that is balanced between classes.
+    """BatchNorm's statistics, and scale and shift of normalisation layers, on a memory of balanced classes.
 
-    What adapts: BatchNorm's statistics, by a moving average over the memory, and scale and shift of
-    normalisation layers, towards the teacher's predictions. An update follows whenever as many samples
-    came as the memory holds. Yuan, Xie and Li: Robust test-time adaptation in dynamic scenarios, CVPR 2023.
+    A slow teacher answers; a student learns from it on the memory. Statistics follow the memory by a moving
+    average, scale and shift the teacher's predictions. An update comes whenever as many samples came as
+    the memory holds. For streams whose order is correlated.
+
+    Paper: Yuan, Xie and Li, "Robust Test-Time Adaptation in Dynamic Scenarios", CVPR 2023.
     """
 
     lr: float = tunable(1e-3, "the student's step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2))

@@ -16,12 +16,14 @@ from ttpfl.network import describe
 @method("sar")
 @dataclass(frozen=True)
 class SAR(Method):
-    """As Tent, on samples of low entropy, towards flat minima, and back to the start on collapse.
+    """Scale and shift of normalisation layers, as in Tent, on sure samples and towards flat minima.
 
-    Scale and shift of the normalisation layers learn, except in the last quarter of the network's
-    blocks (ResNet's layer4, the last three of a transformer's twelve). The gradient is taken where the
-    loss within a distance of `rho` is largest. Niu, Wu, Zhang, Wen, Chen, Zhao and Tan: Towards
-    stable test-time adaptation in dynamic wild world, ICLR 2023.
+    The last quarter of the network's blocks does not learn (ResNet's layer4, the last three of a
+    transformer's twelve). The gradient is taken where the loss within a distance of `rho` is largest. If
+    predictions become all too certain, the model is put back to the start.
+
+    Paper: Niu, Wu, Zhang, Wen, Chen, Zhao and Tan, "Towards Stable Test-Time Adaptation in Dynamic Wild
+    World", ICLR 2023.
     """
 
     lr: float = tunable(2.5e-4, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2))

@@ -22,8 +22,10 @@ class SHOT(Method):
     """All parameters but the last layer's learn: certain predictions of all classes, near centroids.
 
     BatchNorm uses the batch's statistics. Each batch is answered first, then it gives one step, and
-    learning goes on from batch to batch. The centroids are the batch's own. Liang, Hu and Feng: Do we
-    really need to access the source data? Source hypothesis transfer, ICML 2020.
+    learning goes on from batch to batch. The centroids are the batch's own.
+
+    Paper: Liang, Hu and Feng, "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for
+    Unsupervised Domain Adaptation", ICML 2020.
     """
 
     lr: float = tunable(1e-3, "step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2))

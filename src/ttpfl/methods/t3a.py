@@ -19,10 +19,12 @@ from ttpfl.statistics import at_least_float32
 class T3A(Method):
     """The last layer's weights give way to the mean direction of each class's features; online.
 
-    Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization",
-    NeurIPS 2021. The rows of the last linear layer are the first supports. Each sample's features become a
-    support of the class that the plain model predicts; the `supports` with the lowest entropy are kept per
-    class. A class's weights are the normalised sum of its normalised supports. Everything else stays.
+    The rows of the last linear layer are the first supports. Each sample's features become a support of
+    the class that the plain model predicts; the `supports` with the lowest entropy are kept per class. A
+    class's weights are the normalised sum of its normalised supports. Everything else stays.
+
+    Paper: Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic Domain
+    Generalization", NeurIPS 2021.
     """
 
     supports: int | None = tunable(

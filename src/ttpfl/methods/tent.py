@@ -16,8 +16,10 @@ class Tent(Method):
     """Scale and shift of all normalisation layers learn to make predictions certain.
 
     BatchNorm uses the batch's statistics. Each batch is answered first, then it gives one step down the
-    mean entropy, and learning goes on from batch to batch. Wang, Shelhamer, Liu, Olshausen and
-    Darrell: Tent: fully test-time adaptation by entropy minimization, ICLR 2021.
+    mean entropy, and learning goes on from batch to batch.
+
+    Paper: Wang, Shelhamer, Liu, Olshausen and Darrell, "Tent: Fully Test-Time Adaptation by Entropy
+    Minimization", ICLR 2021.
     """
 
     lr: float = tunable(1e-3, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2))
