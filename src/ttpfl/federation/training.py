@@ -19,7 +19,7 @@ from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.engine import Answer, Job
 from ttpfl.federation.identity import common
-from ttpfl.federation.local_training import LocalTrainer, LocalTraining, prepare
+from ttpfl.federation.local_training import LocalTrainer, LocalTraining
 from ttpfl.federation.roster import Clients, Part, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import TrainSettings
@@ -101,7 +101,6 @@ def train(
             **common(roster, loss=loss, logits=logits),
         },
     )
-    prepare()
     begin = pack(model, torch.empty(layout.length, dtype=layout.dtype))
     judge = None if evaluate is None else lambda vector: evaluate(with_state(model, vector))
     state = session.run(begin, run_dir, resume, callbacks, judge)
