@@ -1,4 +1,4 @@
-"""ATP: one learned rate per module (Bao, Wei, Wang and He, NeurIPS 2023)."""
+"""ATP: one learned rate per module."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""BBSE: the client's label prior through the source clients' confusion matrix (Lipton and others, 2018)."""
+"""BBSE: the client's label prior through the source clients' confusion matrix."""
 
 from dataclasses import dataclass
 from typing import Any

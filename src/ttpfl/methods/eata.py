@@ -27,6 +27,11 @@ class EATA(Method):
 
     Paper: Niu, Wu, Zhang, Chen, Zheng, Zhao and Tan, "Efficient Test-Time Model Adaptation without
     Forgetting", ICML 2022.
+
+    Defaults: the margin is that of the authors' code (github.com/mr-eggplant/EATA), which is for ImageNet:
+    there lr 2.5e-4, similarity 0.05, fisher 2000. Similarity 0.4 and fisher 1 are what
+    github.com/mariodoebler/test-time-adaptation has for CIFAR-10, lr 5e-3 is the paper's for it, at
+    batches of 200.
     """
 
     lr: float = tunable(5e-3, "step size", (2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2))

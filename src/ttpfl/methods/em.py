@@ -1,4 +1,4 @@
-"""EM: the client's label prior by expectation-maximisation (Saerens, Latinne and Decaestecker, 2002)."""
+"""EM: the client's label prior by expectation-maximisation."""
 
 import math
 from dataclasses import dataclass

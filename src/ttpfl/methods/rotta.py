@@ -28,6 +28,9 @@ class RoTTA(Method):
     the memory holds. For streams whose order is correlated.
 
     Paper: Yuan, Xie and Li, "Robust Test-Time Adaptation in Dynamic Scenarios", CVPR 2023.
+
+    Defaults: those of the authors' code (github.com/BIT-DA/RoTTA) for CIFAR-10, at batches of 64. Its random
+    changes of colour are the same for a whole batch; here each image has its own.
     """
 
     lr: float = tunable(1e-3, "the student's step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2))

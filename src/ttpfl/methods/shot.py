@@ -26,6 +26,9 @@ class SHOT(Method):
 
     Paper: Liang, Hu and Feng, "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for
     Unsupervised Domain Adaptation", ICML 2020.
+
+    Defaults: those of the authors' code (github.com/tim-learn/SHOT): 1e-3 is its lr of the feature extractor.
+    The authors of ATP have beta 0, which leaves out the pseudo-labels.
     """
 
     lr: float = tunable(1e-3, "step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2))

@@ -1,4 +1,4 @@
-"""T3A: a classifier of prototypes (Iwasawa and Matsuo, NeurIPS 2021)."""
+"""T3A: a classifier of prototypes."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,6 +25,8 @@ class T3A(Method):
 
     Paper: Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic Domain
     Generalization", NeurIPS 2021.
+
+    Defaults: all supports are kept in the code of ATP; the grid is that of github.com/matsuolab/T3A.
     """
 
     supports: int | None = tunable(
