@@ -4,13 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttpfl.errors import MethodError
-from ttpfl.inputs import Inputs, checked
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
+from ttpfl.methods.fisher import BATCHES, drift, importance, squared_gradients
 from ttpfl.methods.learner import Learner, entropies
 from ttpfl.methods.normalisation import affine_parameters, batch_statistics
 from ttpfl.twin import isolated
@@ -48,20 +47,11 @@ class EATA(Method):
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
         """The sum over batches of squared gradients, with the model's own predictions as labels."""
         with isolated():
-            learner = _EATA(model, self, {})
-            squares = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in learner.learning.items()}
-            count = 0
-            for x, _ in batches:
-                count += 1
-                logits = learner.forward(checked(Inputs((x,), {})).args[0], batch_statistics)
-                gradients = learner.gradients(F.cross_entropy(logits, logits.detach().argmax(1)))
-                for square, gradient in zip(squares.values(), gradients, strict=True):
-                    square += gradient.double() ** 2
-        return {**{name: s.detach() for name, s in squares.items()}, "batches": torch.tensor(float(count))}
+            return squared_gradients(_EATA(model, self, {}), batches)
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model, ready to learn."""
-        if self.needs_source and not knowledge.summary.get("batches"):
+        if self.needs_source and not knowledge.summary.get(BATCHES):
             raise MethodError("eata needs the source clients' summary; with fisher=0 it does without")
         return _EATA(model, self, knowledge.summary if self.needs_source else {})
 
@@ -72,10 +62,7 @@ class _EATA(Learner):
     def __init__(self, model: nn.Module, config: EATA, summary: Summary) -> None:
         super().__init__(model, affine_parameters, config.optimizer, config.lr)
         self._config = config
-        count = summary.get("batches", torch.tensor(1.0))
-        self._fisher = [(summary[n] / count).to(p) for n, p in self.learning.items() if n in summary]
-        if summary and [f.shape for f in self._fisher] != [p.shape for p in self.parameters]:
-            raise MethodError("the summary is of another network: make one for this model")
+        self._importance = importance(summary, self.learning) if summary else []
 
     def adapt(self, batch: Any) -> Tensor:
         logits = self.forward(batch, batch_statistics)
@@ -86,8 +73,8 @@ class _EATA(Learner):
             counts &= F.cosine_similarity(self._mean[None], p).abs() < self._config.similarity
         if counts.any():
             loss = ((margin - entropy.detach()).exp() * entropy)[counts].mean()
-            for fisher, now, fresh in zip(self._fisher, self.parameters, self.fresh, strict=False):
-                loss = loss + self._config.fisher * (fisher * (now - fresh) ** 2).sum()
+            if self._importance:
+                loss = loss + self._config.fisher * drift(self._importance, self.parameters, self.fresh)
             self.descend(loss)
             new = p[counts].mean(0)
             self._mean = new if self._mean is None else 0.9 * self._mean + 0.1 * new

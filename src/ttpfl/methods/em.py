@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ttpfl.direction import check_finite
 from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
-from ttpfl.methods.prior import class_counts, estimate, smoothed
+from ttpfl.methods.prior import class_counts, estimate, known, smoothed
 from ttpfl.statistics import at_least_float32
 
 NOTHING = torch.tensor(-math.inf)
@@ -53,11 +53,8 @@ class EM(Method):
         """The model with a prior of its own for every batch."""
         if not self.source_prior:
             return _Weighted(model, self, torch.tensor(0.0))
-        if not knowledge.summary.get("labels", torch.zeros(1)).sum():
-            raise MethodError(
-                f"{self.name} with source_prior needs the source clients' label counts: ask them"
-            )
-        return _Weighted(model, self, smoothed(knowledge.summary["labels"]).log())
+        complaint = f"{self.name} with source_prior needs the source clients' label counts: ask them"
+        return _Weighted(model, self, smoothed(known(knowledge, "labels", complaint)).log())
 
 
 @method("em-online")

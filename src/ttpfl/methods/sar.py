@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.learner import Learner, entropies
-from ttpfl.methods.normalisation import affine_parameters, batch_statistics
-from ttpfl.network import describe
+from ttpfl.methods.normalisation import batch_statistics, lower_affine_parameters
 
 
 @method("sar")
@@ -38,15 +37,6 @@ class SAR(Method):
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model, ready to learn."""
         return _SAR(model, self)
-
-
-def lower_affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Scale and shift of normalisation layers, but of the last quarter of the blocks that have any."""
-    found = affine_parameters(model)
-    block = {spec.name: spec.block for spec in describe(model)}
-    blocks = list(dict.fromkeys(block[name] for name in found))
-    kept = blocks[: len(blocks) - len(blocks) // 4]
-    return {name: parameter for name, parameter in found.items() if block[name] in kept}
 
 
 class _SAR(Learner):
