@@ -242,7 +242,9 @@ def test_own_methods_are_treated_the_same(evaluator: Evaluator, model: nn.Module
     try:
         (row, *_) = compare(model, evaluator, [(make("guess"), Knowledge())], workers=0).rows
         assert row["method"] == "guess"
-        with pytest.raises(MethodError, match="has no hyper-parameter 'lr'"):
+        with pytest.raises(MethodError, match="has no hyper-parameter 'lr'; it has none"):
             make("guess", lr=1)
+        with pytest.raises(MethodError, match="has no hyper-parameter 'name'"):
+            make("guess", name="other")
     finally:
         del _methods["guess"]

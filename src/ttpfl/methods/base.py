@@ -8,7 +8,7 @@ batches, one after the other, and answers each with logits.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, TypeVar
 
@@ -95,11 +95,7 @@ class Method(ABC):
     @classmethod
     def grid(cls) -> dict[str, tuple[Any, ...]]:
         """The values that each hyper-parameter is tuned over."""
-        return {
-            name: entry.metadata["grid"]
-            for name, entry in cls.__dataclass_fields__.items()
-            if entry.metadata.get("grid")
-        }
+        return {entry.name: entry.metadata["grid"] for entry in fields(cls) if entry.metadata.get("grid")}
 
 
 def tunable(default: T, help: str, grid: tuple[T, ...] = ()) -> T:
@@ -160,7 +156,7 @@ def make(name: str, **config: Any) -> Method:
     ttpfl.errors.MethodError: there is no method 'nonne'; did you mean 'none'? Known: none, ...
     """
     cls = get(name)
-    known = cls.__dataclass_fields__
+    known = [entry.name for entry in fields(cls)]
     for key in config:
         if key not in known:
             there = f"it has: {', '.join(known)}" if known else "it has none"
