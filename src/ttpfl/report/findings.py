@@ -57,8 +57,8 @@ def _gain(study: Study) -> Html:
         by_case = {case.name: case.lines[adapted[0]].difference for case in study.cases}
         least, most = min(by_case, key=by_case.__getitem__), max(by_case, key=by_case.__getitem__)
         span = f", from {signed(by_case[least])} ({least}) to {signed(by_case[most])} ({most})"
-    share = f"{100 * line.harmed / study.clients:.0f} %"
-    harmed = f"{line.harmed or 'none'} of {study.clients} clients ({share}) harmed"
+    share = f" ({100 * line.harmed / study.clients:.0f} %)" if line.harmed else ""
+    harmed = f"{line.harmed or 'none'} of {study.clients} clients{share} harmed"
     subject = (
         "Its" if adapted[0] == study.order[0] else f"No adaptation is best; the next, {adapted[0]}, has a"
     )

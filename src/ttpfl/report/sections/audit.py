@@ -9,7 +9,7 @@ from ttpfl.report.schema import Client, Run
 from ttpfl.report.sections.clients import describe
 from ttpfl.report.study import Study
 
-LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # share of a client's images from which a cell is darker
+LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's images from which a cell has more colour
 ROOMY = 16  # classes; with more of them their names have no room
 MOST = 3  # classes that are named when a client is pointed at
 
@@ -20,7 +20,7 @@ def audit(study: Study) -> Section:
         run["case"] + (f", seed {run['seed']}" if len(study.seeds) > 1 else ""): _panel(run)
         for run in study.results["runs"]
     }
-    caption = "Class counts of the target clients, one column each: the darker, the larger the class's share."
+    caption = "Class counts of the target clients, one column each; fuller colour is a larger share."
     content = figure("audit-figure", caption, panels("Run", shown), _data(study))
     return Section("audit", "Data audit", content)
 
