@@ -30,6 +30,7 @@ COSTS = {"none": (1.0, 0), "memo": (48.0, 46_000), "atp-batch": (2.8, 290_000), 
 NASTY = (
     "</script><script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">'&amp;"
 )
+NASTY += 12 * "endless"  # a word that no phone has room for
 CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
 

@@ -47,7 +47,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    return made_up.results()
+    return made_up.results(rounds=20)
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +105,16 @@ def test_it_opens_without_complaints(browser: webdriver.Chrome, report: Path, sc
 
 
 def test_hostile_texts_do_nothing(browser: webdriver.Chrome, found: dict[str, Any], tmp_path: Path) -> None:
-    show(browser, written(made_up.nasty(found) | {"paper": {}}, tmp_path))
+    path = written(made_up.nasty(found) | {"paper": {}}, tmp_path)
+    show(browser, path)
     assert browser.get_log("browser") == []
     assert browser.title == found["recipe"]["title"] + made_up.NASTY
     browser.execute_script("document.body.append(Object.assign(document.createElement('script'),"
                            "{textContent: 'document.title = 1'}))")  # fmt: skip
     assert browser.title != "1"  # the policy allows no script but the page's own
     browser.get_log("browser")
+    show(browser, path, width=NARROW)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= NARROW
 
 
 def test_headers_sort(browser: webdriver.Chrome, report: Path) -> None:

@@ -157,7 +157,7 @@
     choice.hidden = false;
   }
 
-  for (const command of all(".command")) {
+  for (const command of navigator.clipboard ? all(".command") : []) {
     const text = command.textContent;
     const copy = make("button", { type: "button", className: "button" }, "Copy");
     copy.onclick = () => navigator.clipboard.writeText(text).then(() => { copy.textContent = "Copied"; });

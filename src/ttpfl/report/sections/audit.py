@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ttpfl.report.chart import drawing, percent, said, stretched
 from ttpfl.report.markup import Html, element
+from ttpfl.report.numbers import clipped
 from ttpfl.report.parts import Data, Section, Value, definitions, figure, panels
 from ttpfl.report.schema import Client, Run
 from ttpfl.report.sections.clients import describe
@@ -32,7 +33,7 @@ def _panel(run: Run) -> Iterator[Html]:
             ("data", population["name"]),
             ("clients", f"{population['source_clients']} source, {population['target_clients']} target"),
             ("images at targets", f"{sum(client['size'] for client in run['clients']):,}"),
-            ("digest", element("code", population["digest"])),
+            ("digest", element("code", population["digest"], class_="digest")),
         ]
     )
     yield element("ul", [element("li", check) for check in population["checks"]], class_="checks")
@@ -44,7 +45,7 @@ def _counts(run: Run) -> Html:
     row = 18 if len(classes) <= ROOMY else max(2, 288 // len(classes))
     height = row * len(classes)
     names = [
-        element("text", name, class_="tick end", x=-8, y=row * (place + 0.5) + 4)
+        element("text", clipped(name, 13), class_="tick end", x=-8, y=row * (place + 0.5) + 4)
         for place, name in enumerate(classes)
         if len(classes) <= ROOMY
     ]

@@ -26,9 +26,10 @@ def provenance(study: Study) -> Section:
 def _facts(study: Study) -> list[tuple[str, Node]]:
     recipe, made = study.results["recipe"], study.results["made"]
     facts: list[tuple[str, Node]] = [("recipe", recipe["name"])]
-    for name in ("preset", "hash"):
-        if recipe.get(name):
-            facts.append((name, element("code", str(recipe[name]))))
+    if recipe.get("preset"):
+        facts.append(("preset", recipe["preset"]))
+    if recipe.get("hash"):
+        facts.append(("hash", element("code", recipe["hash"], class_="digest")))
     if recipe.get("set"):
         facts.append(
             ("changed", element("code", ", ".join(f"{k}={_shown(v)}" for k, v in recipe["set"].items())))
