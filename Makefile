@@ -18,8 +18,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(READY) ## Learn rates on source clients and personalise new ones (about two minutes)
-	$(BIN)/python examples/digits.py
+demo: $(READY) ## Train, learn rates, compare all methods on new clients, and write a report
+	$(TEST_ENV) $(BIN)/ttpfl demo
 
 test: lint ## Linters, types, doctests and tests (minutes)
 	$(TEST_ENV) $(BIN)/python -m pytest

@@ -65,12 +65,14 @@ def largest_difference(a: Path, b: Path) -> float:
 
 
 class PeakMemory:
-    """Largest memory of this process and its descendants, looked at twice a second.
+    """Largest memory of this process and its descendants, looked at every few seconds.
 
-    Proportional set sizes add up: what processes share is counted once. Only Linux has them.
+    Proportional set sizes add up: what processes share is counted once. Only Linux has them. To find them,
+    the system walks through all pages, which takes tens of milliseconds for each process: looking more often
+    would slow down engines with several processes more than others.
     """
 
-    def __init__(self, interval: float = 0.5) -> None:
+    def __init__(self, interval: float = 4.0) -> None:
         self.peak = 0
         self.interval = interval
         self.stop = threading.Event()

@@ -35,3 +35,15 @@ class FederationError(TtpflError):
 
 class MethodError(TtpflError):
     """A test-time method is unknown, wrongly configured, or does not fit the model."""
+
+
+class RecipeError(TtpflError):
+    """A recipe, or the results of one, cannot be understood."""
+
+
+class TheoryError(TtpflError):
+    """A bound is asked for values that it does not hold for."""
+
+
+class ReportError(TtpflError):
+    """A file of results cannot be made into a report."""

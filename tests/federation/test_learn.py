@@ -51,6 +51,42 @@ def test_convolutions_granularity_and_a_warm_start(granularity: Any) -> None:
     assert torch.equal(begin.values, torch.full_like(begin.values, 0.01))
 
 
+@pytest.mark.parametrize("only", ["params", "stats"])
+def test_only_some_modules(only: Any, tmp_path: Path) -> None:
+    """The ablation: the same as beginning with zeros for these modules, and part of what a run is."""
+    model, data = make("mlp"), images("mlp")
+    begin = ttpfl.Rates.zeros(model, only=only)
+    expected = ttpfl.learn_rates(model, data, rounds=2, batch_size=4, rates=begin)
+    settings = LearnSettings(rounds=2, batch_size=4, workers=0, only=only)
+    got = learn(model, data, settings, run_dir=tmp_path).rates
+    assert torch.equal(got.values, expected.values)
+    assert got.names == begin.names
+    assert ttpfl.Rates.load(tmp_path / "rates.safetensors", model).only == only
+    everything = LearnSettings(rounds=3, batch_size=4, workers=0)
+    with pytest.raises(FederationError, match=f"only was '{only}', now it is None"):
+        learn(model, data, everything, run_dir=tmp_path, resume=True)
+
+
+def test_only_and_rates_to_begin_with() -> None:
+    model, data = make("mlp"), images("mlp", 2)
+    some, everything = ttpfl.Rates.zeros(model, only="stats"), ttpfl.Rates.zeros(model)
+    for begin, only, agreed in (
+        (some, None, True),
+        (some, "stats", True),
+        (everything, "all", True),
+        (None, "all", True),
+        (some, "all", False),
+        (some, "params", False),
+        (everything, "params", False),
+    ):
+        settings = LearnSettings(rounds=1, batch_size=4, workers=0, only=only)
+        if agreed:
+            assert learn(model, data, settings, rates=begin).rates.only == (begin and begin.only)
+        else:
+            with pytest.raises(FederationError, match=f"only is '{only}', but the rates to begin with"):
+                learn(model, data, settings, rates=begin)
+
+
 def test_the_cache_changes_nothing() -> None:
     model, data = make("cnn18"), images("cnn18", 4)
     results = [
@@ -191,6 +227,7 @@ def test_early_stopping_and_evaluation() -> None:
         ({"lr": 0.0}, "lr is 0"),
         ({"mode": "both"}, "'both'"),
         ({"average": "mode"}, "'mode'"),
+        ({"only": "weights"}, "only is 'weights'"),
         ({"trim": 0.5}, "trim is 0.5"),
         ({"direction_cache": -1}, "direction_cache is -1"),
         ({"epochs": 0}, "epochs is 0"),

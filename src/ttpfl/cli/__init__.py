@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ttpfl._version import __version__
-from ttpfl.cli import compare, data, federation, methods, personalize
+from ttpfl.cli import bound, compare, data, experiment, federation, methods, personalize, report
 from ttpfl.cli.errors import DEBUG, EXIT_CODES
 from ttpfl.cli.group import Commands, paragraphs
 from ttpfl.cli.messages import show_warnings
@@ -17,6 +17,7 @@ from ttpfl.cli.messages import show_warnings
 # The table of contents: panels, and in them commands, in the order of use.
 CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     "Start": {
+        "demo": experiment.demo,
         "data": data.app,
     },
     "Learn on source clients": {
@@ -25,12 +26,17 @@ CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     },
     "Compare": {
         "compare": compare.compare,
+        "run": experiment.run,
+        "recipe": experiment.recipe_app,
+        "results": experiment.results_app,
+        "report": report.report,
     },
     "Use at new sites": {
         "personalize": personalize.personalize,
     },
     "Look up": {
         "methods": methods.methods,
+        "bound": bound.bound,
     },
 }
 

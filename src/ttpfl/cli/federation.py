@@ -128,7 +128,7 @@ def learn(
     _report(out / "rates.safetensors", learned.history, json)
 
 
-def _clients(said: dict[str, Any], data_dir: Path | None, out: Path) -> "Federated":
+def _clients(said: dict[str, Any], data_dir: Path | None, out: Path | None) -> "Federated":
     from ttpfl.cli.progress import progress
     from ttpfl.data.federate import federate
 
@@ -137,15 +137,17 @@ def _clients(said: dict[str, Any], data_dir: Path | None, out: Path) -> "Federat
             said["name"],
             data_dir=data_dir,
             options=said["options"],
-            manifest=out / "manifest.json",
+            manifest=None if out is None else out / "manifest.json",
             prepare=True,
             progress=advance,
             **said["choices"],
         )
 
 
-def clients_of(card: dict[str, Any], path: Path, data_dir: Path | None, out: Path) -> "Federated":
-    """The population that a model was trained on, built again and compared."""
+def clients_of(
+    card: dict[str, Any], path: Path, data_dir: Path | None, out: Path | None = None
+) -> "Federated":
+    """The population that a model was trained on, built again and compared; `out` gets its manifest."""
     from ttpfl.errors import DataError, ModelError
 
     if "data" not in card:

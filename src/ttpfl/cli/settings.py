@@ -29,10 +29,7 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
             entry.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=entry.default,
-            annotation=Annotated[
-                types[entry.name],
-                typer.Option(help=_sentence(entry.metadata["help"]), rich_help_panel="Settings"),
-            ],
+            annotation=Annotated[types[entry.name], _option(**entry.metadata)],
         )
         for entry in fields(settings)
     ]
@@ -53,6 +50,10 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
         return wrapped
 
     return decorate
+
+
+def _option(help: str, panel: str = "Settings", **_: Any) -> Any:
+    return typer.Option(help=_sentence(help), rich_help_panel=panel)
 
 
 def _sentence(text: str) -> str:

@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from ttpfl.allocator import keep_freed_memory
 from ttpfl.errors import DataError
 
 Result = TypeVar("Result")
@@ -69,6 +70,7 @@ def in_parallel(
 def _take(work: Callable[[int], Any], end: Connection, hold: Connection) -> None:
     global _work
     _work = work
+    keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
     hold.close()  # only the main process holds on to it
     threading.Thread(target=_end, args=(end,), daemon=True).start()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ttpfl.data.clients import Answers, TargetClient
+from ttpfl.data.partition import Ids
 from ttpfl.errors import DataError
 from ttpfl.evaluation.metrics import Figures, figures
 from ttpfl.evaluation.streams import order_of
@@ -57,20 +58,23 @@ class Evaluator:
 
     def judge(self, client: int, predictor: Predictor) -> tuple[Figures, float]:
         """A predictor's figures over one client's stream, and the seconds that it took."""
-        batches, labels = self._stream(self.target[client])
+        batches, labels, _ = self.stream(client)
         begin = time.perf_counter()
         logits = [predictor(batch) for batch in batches]
         seconds = time.perf_counter() - begin
         return figures(torch.cat(logits), torch.from_numpy(labels)), seconds
 
-    def _stream(self, client: TargetClient) -> tuple[list[Tensor], NDArray[np.int64]]:
-        labels = self.answers.of(client)
+    def stream(self, client: int) -> tuple[list[Tensor], NDArray[np.int64], Ids]:
+        """A client's batches in the order in which they come; the labels and ids of their images."""
+        target = self.target[client]
+        labels = self.answers.of(target)
         if labels is None:
-            raise DataError(f"nobody knows the labels of client {client.id!r}")
-        order = order_of(self.order, labels, (self.seed, *client.id.encode()))
-        x = client.tensor(client.ids[order])
+            raise DataError(f"nobody knows the labels of client {target.id!r}")
+        order = order_of(self.order, labels, (self.seed, *target.id.encode()))
+        ids = target.ids[order]
         # Copies: what is handed out does not know of the other batches.
-        return [batch.clone() for batch in x.split(self.batch_size)], labels[order]
+        batches = [batch.clone() for batch in target.tensor(ids).split(self.batch_size)]
+        return batches, labels[order], ids
 
     def mean_accuracy(self, fresh: Callable[[], Predictor]) -> float:
         """Over all clients; every one gets a fresh predictor."""

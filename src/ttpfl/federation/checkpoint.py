@@ -101,6 +101,12 @@ def newest(directory: Path, identity: dict[str, Any]) -> RunState | None:
     return None
 
 
+def rounds_done(directory: Path) -> int:
+    """How many rounds the run in a directory has behind it, by the names of its checkpoints."""
+    files = _files(directory / FOLDER)
+    return int(files[-1].stem.removeprefix("round-")) if files else 0
+
+
 class _DamagedError(Exception):
     pass
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ttpfl.allocator import keep_freed_memory
 from ttpfl.errors import FederationError
 from ttpfl.federation.engine import Answer, Job, MakeWork, Work, attempt
 from ttpfl.federation.state import Report
@@ -208,6 +209,7 @@ def _serve(
         other.close()
     multiprocessing.current_process().daemon = False  # clients may be DataLoaders with workers of their own
     torch.set_num_threads(1)
+    keep_freed_memory()
     work = _made(make_work)
     try:
         while True:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ttpfl._version import __version__
 from ttpfl.data.parallel import cores
 from ttpfl.direction import DirectionCache, Objective, entropy
-from ttpfl.errors import BatchError
+from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.engine import Answer, Job
 from ttpfl.federation.rate_average import combined
@@ -25,8 +25,10 @@ from ttpfl.inputs import client_batches
 from ttpfl.learning import Loss, cross_entropy, refine, same_order
 from ttpfl.network import weights_hash
 from ttpfl.randomness import seeded
-from ttpfl.rates import Mode, Rates
+from ttpfl.rates import Mode, Only, Rates
 from ttpfl.twin import Readout, Twin
+
+_SAID_ELSEWHERE = ("rounds", "workers", "only")  # by the result itself, or of no influence
 
 
 class Learned(NamedTuple):
@@ -56,7 +58,7 @@ def learn(
         model: the global model; it is not changed.
         clients: a population's source clients, or data as `learn_rates` takes it.
         settings: what can be chosen; see `LearnSettings`.
-        rates: where to begin; zeros if None. Also chooses granularity and `only`.
+        rates: where to begin; zeros if None. Also chooses granularity and what gets rates.
         run_dir: where checkpoints, history and at last `rates.safetensors` are kept; nothing is, if None.
         resume: go on with the newest checkpoint in `run_dir`, to the same bits as without interruption.
         callbacks: more things to happen beside the run.
@@ -73,8 +75,7 @@ def learn(
     (2, 2)
     """
     settings = settings or LearnSettings()
-    begin = (Rates.zeros(model) if rates is None else rates).checked()
-    begin.check_fits(model)
+    begin = _begin(model, settings.only, rates)
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
     size, processes = (
@@ -108,7 +109,7 @@ def learn(
 
     def result(values: Tensor, rounds: int) -> Rates:
         said = {"rounds": rounds, "clients": len(roster), "library": __version__}
-        said |= {name: value for name, value in asdict(settings).items() if name not in ("rounds", "workers")}
+        said |= {name: value for name, value in asdict(settings).items() if name not in _SAID_ELSEWHERE}
         return begin.with_values(
             values, mode=cast(Mode, settings.mode), learned=said, weights_hash=weights_hash(model)
         )
@@ -120,6 +121,19 @@ def learn(
     if run_dir is not None:
         learned.save(Path(run_dir) / "rates.safetensors")
     return Learned(learned, state.history)
+
+
+def _begin(model: nn.Module, only: str | None, rates: Rates | None) -> Rates:
+    """The rates to begin with, which must have rates for what `only` asks."""
+    if rates is None:
+        return Rates.zeros(model, only=None if only in (None, "all") else cast(Only, only))
+    if only not in (None, rates.only or "all"):
+        raise FederationError(
+            f"only is {only!r}, but the rates to begin with are for {rates.only or 'all'!r}: "
+            "leave out one of the two"
+        )
+    rates.checked().check_fits(model)
+    return rates
 
 
 @dataclass(frozen=True)

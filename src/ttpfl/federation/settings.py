@@ -91,6 +91,9 @@ class LearnSettings(RunSettings):
     batch_size: int = choice(20, "samples per batch: as many as there will be at test time")
     lr: float = choice(0.1, "step size of the refinement")
     mode: str = choice("batch", "refine with each batch's own direction (batch) or with their mean (online)")
+    only: str | None = choice(
+        None, "what gets rates: all, params (no statistics) or stats; as the rates to begin with, else all"
+    )
     average: str = choice("mean", "of the clients' rates: mean (the paper), median or trimmed")
     trim: float = choice(0.1, "for trimmed: the part of clients left out at each end, for every rate")
     direction_cache: int = choice(
@@ -101,6 +104,8 @@ class LearnSettings(RunSettings):
         super().__post_init__()
         if self.mode not in ("batch", "online"):
             raise FederationError(f"mode is {self.mode!r}: it must be 'batch' or 'online'")
+        if self.only not in (None, "all", "params", "stats"):
+            raise FederationError(f"only is {self.only!r}: it must be 'all', 'params' or 'stats'")
         if self.average not in ("mean", "median", "trimmed"):
             raise FederationError(f"average is {self.average!r}: it must be 'mean', 'median' or 'trimmed'")
         if not 0 <= self.trim < 0.5:

@@ -6,6 +6,7 @@ from ttpfl.methods import (  # noqa: F401  (they register)
     bn_adapt,
     eata,
     em,
+    fixed_rates,
     lame,
     memo,
     none,

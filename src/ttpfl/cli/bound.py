@@ -1,0 +1,94 @@
+"""`ttpfl bound`: what theory promises, for given numbers or for a trained model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ttpfl.cli.bound_numbers import Numbers
+from ttpfl.cli.options import DataDir, Json
+from ttpfl.cli.output import answer
+from ttpfl.cli.settings import with_settings
+from ttpfl.errors import TheoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ttpfl.data.clients import SourceClient
+
+
+@with_settings(Numbers)
+def bound(
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="The result of `ttpfl train`: tells N, K and d, and measures H on source validation data.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(min=1, help="Source clients to measure H on.", show_default="all")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that come at a time, for --model.")] = 20,
+    data_dir: DataDir = None,
+    json: Json = False,
+    *,
+    settings: Numbers,
+) -> None:
+    """Evaluate the bounds of generalisation (Theorem 5.1) and of convergence; numbers given go first."""
+    from ttpfl.cli.bound_numbers import completed, evaluated
+    from ttpfl.cli.bound_tables import bound_tables
+
+    if clients is not None and model is None:
+        raise TheoryError("--clients is for measuring H, which needs --model; source clients are --clients-n")
+    values, place = ({}, None) if model is None else _measured(model, clients, batch_size, data_dir)
+    numbers, origins = completed(settings, values)
+    found = evaluated(numbers)
+    facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": place, **found}
+    note = () if place is None else (_where(place),)
+    answer(facts, *bound_tables(numbers, origins, found), *note, as_json=json)
+
+
+def _where(place: dict[str, Any]) -> str:
+    return (
+        f"H is the length of {place['module']}'s direction, the longest on validation data of "
+        f"{place['clients']} source clients in batches of {place['batch_size']}; "
+        "other batches may have longer ones."
+    )
+
+
+def _measured(
+    model_file: Path, limit: int | None, batch_size: int, data_dir: Path | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """N, K, d and H of a model and the clients it was trained on, and where H was found."""
+    from ttpfl.cli.federation import clients_of
+    from ttpfl.cli.progress import progress
+    from ttpfl.models import load_model
+    from ttpfl.norms import direction_norms
+
+    network, card = load_model(model_file)
+    source = clients_of(card, model_file, data_dir).population.source
+    count = min(limit or len(source), len(source))
+    # Evenly over all, since neighbours may be of one domain.
+    chosen = [source[len(source) * number // count] for number in range(count)]
+    with progress("measuring directions") as advance:
+        norms = direction_norms(network, _batches(chosen, batch_size, advance))
+    longest = max(norms, key=lambda name: norms[name])
+    values = {
+        "clients_n": len(source),
+        "batches_k": min(max(1, client.size("validation") // batch_size) for client in source),
+        "modules_d": len(norms),
+        "direction_h": norms[longest],
+    }
+    return values, {"module": longest, "clients": count, "batch_size": batch_size}
+
+
+def _batches(
+    clients: "Sequence[SourceClient]", batch_size: int, advance: "Callable[[int, int], None]"
+) -> "Iterator[Any]":
+    from ttpfl.inputs import client_batches
+
+    for number, client in enumerate(clients, start=1):
+        yield from client_batches(client.validation(), batch_size)
+        advance(number, len(clients))

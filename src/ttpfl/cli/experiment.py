@@ -1,0 +1,113 @@
+"""`ttpfl run`, `ttpfl recipe` and `ttpfl results`: every table and figure as one command."""
+
+import shlex
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ttpfl.cli.options import DataDir, Json
+from ttpfl.cli.output import answer, print_table
+
+if TYPE_CHECKING:
+    from ttpfl.experiment.recipe import Recipe
+
+recipe_app = typer.Typer(help="Recipes: one for each table and figure.", no_args_is_help=True)
+results_app = typer.Typer(help="Results of recipes.", no_args_is_help=True)
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(help="A TOML file, or a name of `ttpfl recipe list`.", show_default=False),
+]
+Preset = Annotated[
+    str | None, typer.Option(help="paper, cpu or smoke; see `ttpfl recipe show`.", show_default="paper")
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key, such as train.rounds=10; may be repeated.",
+        show_default=False,
+    ),
+]
+Runs = Annotated[
+    Path, typer.Option(help="Where runs are kept, with all that can be used again.", file_okay=False)
+]
+Workers = Annotated[int | None, typer.Option(min=0, help="Processes.", show_default="one per core")]
+
+
+def run(
+    recipe: RecipeName,
+    preset: Preset = None,
+    set_: Changes = None,
+    out: Runs = Path("runs"),
+    workers: Workers = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Run a recipe: data, global model, rates, tuning, comparison and report.
+
+    What an earlier run computed is used again; interrupted, it goes on where it was.
+    """
+    from ttpfl.cli.progress import progress
+    from ttpfl.experiment.recipe import read
+    from ttpfl.experiment.run import run as compute
+    from ttpfl.experiment.store import Store
+    from ttpfl.experiment.tables import accuracies, terminal_table
+    from ttpfl.experiment.workshop import Workshop
+    from ttpfl.report import write_report
+
+    chosen = read(recipe, preset, set_ or ())
+    shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
+    folder = out / f"{chosen.name}-{chosen.preset}"
+    results = compute(chosen, shop, folder, _command(chosen))
+    page = write_report(folder)
+    facts = {"results": folder / "results.json", "report": page, "accuracy": accuracies(results)}
+    last = f"{facts['results']} written; look at {page}"
+    answer(facts, terminal_table(results), last, as_json=json)
+
+
+def demo(out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = None) -> None:
+    """See it work: digits of a kind that no source client had (about two minutes)."""
+    run("demo", None, None, out, workers, data_dir)
+
+
+@recipe_app.command("list")
+def list_recipes() -> None:
+    """The recipes that come along."""
+    from rich import box
+    from rich.table import Table
+
+    from ttpfl.experiment.recipe import known, presets, read
+
+    table = Table("recipe", "presets", "title", box=box.SIMPLE_HEAD)
+    for name in known():
+        table.add_row(name, ", ".join(presets(name)), read(name).title)
+    print_table(table)
+
+
+@recipe_app.command("show")
+def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None) -> None:
+    """A recipe in full, with all defaults."""
+    from ttpfl.experiment.recipe import read
+    from ttpfl.experiment.toml import complete
+
+    typer.echo(complete(read(recipe, preset, set_ or ())))
+
+
+@results_app.command("table")
+def table(
+    files: Annotated[list[Path], typer.Argument(help="Files of results, or folders with such.")],
+) -> None:
+    """The tables of results in Markdown, with the paper's figures beside the measured ones."""
+    from ttpfl.experiment.tables import load_all, markdown
+
+    typer.echo("\n\n".join(markdown(results) for results in load_all(files)))
+
+
+def _command(recipe: "Recipe") -> str:
+    """What runs the same again, without the places on this machine."""
+    changes = (word for key, value in recipe.changes.items() for word in ("--set", f"{key}={dumps(value)}"))
+    return shlex.join(["ttpfl", "run", recipe.name, "--preset", recipe.preset, *changes])

@@ -1,0 +1,157 @@
+"""One case of a recipe with everything decided: which data, network, training, rates and test."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from types import UnionType
+from typing import Any, Self, get_args, get_type_hints
+
+from ttpfl.data.lookup import find
+from ttpfl.data.setting import Setting
+from ttpfl.errors import RecipeError
+from ttpfl.federation.settings import LearnSettings, TrainSettings
+
+Tree = dict[str, Any]
+"""Tables within tables, as TOML has them."""
+
+SEEDED = "seed"  # follows from the recipe's seeds, so that it is not a key of its own
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set, its options, and the fields of `Setting` that are not left at its own defaults."""
+
+    name: str = "cifar10"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network by name, with fresh weights or those of a file below the data directory."""
+
+    name: str = "shallow_cnn"
+    weights: str | None = None
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Hyper-parameters of rivals are chosen on so many source clients; 0 takes the defaults."""
+
+    clients: int = 0
+
+
+@dataclass(frozen=True)
+class Test:
+    """How the streams of target clients come."""
+
+    batch_size: int = 20
+    order: str = "iid"
+
+
+SECTIONS: dict[str, type[Any]] = {
+    "data": Data,
+    "model": Model,
+    "train": TrainSettings,
+    "learn": LearnSettings,
+    "tune": Tune,
+    "test": Test,
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that the results of one case and seed follow from, but for the compared methods.
+
+    >>> config = Config.of({"data": {"name": "digits", "shift": "label"}, "train": {"rounds": 2}}, seed=1)
+    >>> config.train.rounds, config.train.seed, config.data.choices
+    (2, 1, {'shift': 'label'})
+    >>> Config.of({"train": {"round": 2}}, seed=0)
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.RecipeError: there is no key 'round' in train; did you mean 'rounds'? Known: rounds, ...
+    """
+
+    seed: int
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    learn: LearnSettings = field(default_factory=LearnSettings)
+    tune: Tune = field(default_factory=Tune)
+    test: Test = field(default_factory=Test)
+
+    @classmethod
+    def of(cls, tree: Tree, seed: int) -> Self:
+        """Read the sections of a recipe; everything that is not said has its default."""
+        parts: dict[str, Any] = {}
+        for name, kind in SECTIONS.items():
+            said = checked(name, tree.get(name, {}))
+            if name == "data":
+                own: Tree = {key: said.pop(key) for key in ("name", "options") if key in said}
+                said = {**own, "choices": said}
+            elif SEEDED in kind.__dataclass_fields__:
+                said[SEEDED] = seed
+            parts[name] = kind(**said)
+        return cls(seed=seed, **parts)
+
+    def flat(self) -> dict[str, Any]:
+        """Every key with its value, as `--set` names them."""
+        tree = {name: asdict(getattr(self, name)) for name in SECTIONS}
+        data = tree["data"]
+        tree["data"] = {"name": data["name"], "options": data["options"], **data["choices"]}
+        return {f"{name}.{key}": v for name, part in tree.items() for key, v in part.items() if key != SEEDED}
+
+
+def checked(section: str, said: Any) -> dict[str, Any]:
+    """A section's keys and the kinds of its values, or an error that names the nearest known key."""
+    if not isinstance(said, dict):
+        raise RecipeError(f"{section} is {said!r}: it must be a table, such as [{section}]")
+    known = keys(section)
+    return {key: _fitting(f"{section}.{key}", said[key], known_key(section, key, known)) for key in said}
+
+
+def keys(section: str) -> dict[str, Any]:
+    """The keys of a section with their types."""
+    kind = SECTIONS[section]
+    types = get_type_hints(kind)
+    if kind is Data:
+        types = {"name": str, "options": dict, **get_type_hints(Setting)}
+    return {name: types[name] for name in types if name != SEEDED}
+
+
+def known_key(where: str, key: str, known: Mapping[str, Any] | Iterable[str]) -> Any:
+    """What is known under a key, or an error that names the nearest one."""
+    try:
+        return find("key", key, known if isinstance(known, Mapping) else dict.fromkeys(known))
+    except ValueError as error:
+        said = str(error).replace(f"{key!r}", f"{key!r} in {where}", 1)
+        raise RecipeError(said) from None
+
+
+def _fitting(where: str, value: Any, kind: Any) -> Any:
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if value is not None and not any(_is(value, one) for one in kinds):
+        words = " or ".join(_WORDS.get(one, str(one)) for one in kinds if one is not type(None))
+        raise RecipeError(f"{where} is {value!r}: it takes {words}")
+    return value
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "a table"}
+
+
+def _is(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def merged(below: Tree, above: Tree) -> Tree:
+    """Both trees in one; where both say something, `above` holds.
+
+    >>> merged({"train": {"rounds": 2, "lr": 0.1}}, {"train": {"rounds": 3}})
+    {'train': {'rounds': 3, 'lr': 0.1}}
+    """
+    both = dict(below)
+    for key, value in above.items():
+        tables = isinstance(value, dict) and isinstance(both.get(key), dict)
+        both[key] = merged(both[key], value) if tables else value
+    return both

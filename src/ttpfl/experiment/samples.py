@@ -1,0 +1,88 @@
+"""Some images of three clients, with what the model says before and after adaptation.
+
+They are kept apart from the results, since images are the data set's.
+"""
+
+import base64
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttpfl.evaluation.evaluator import plain
+from ttpfl.experiment import stages
+from ttpfl.experiment.config import Config
+from ttpfl.experiment.entries import chosen
+from ttpfl.experiment.inputs import method_inputs
+from ttpfl.experiment.recipe import Recipe
+from ttpfl.experiment.stages import Chosen
+from ttpfl.experiment.workshop import Workshop
+from ttpfl.randomness import seeded
+
+CLIENTS, IMAGES = 3, 8
+PREFERRED = ("atp-online", "atp-batch")
+
+
+def samples(recipe: Recipe, shop: Workshop) -> dict[str, Any] | None:
+    """For each case, at its first seed: clients that gained most, about the middle, and least.
+
+    None where nothing is there to compare: it takes no adaptation, and ATP.
+    """
+    after = next((e for name in PREFERRED for e in recipe.entries if e.method == name), None)
+    before = next((e for e in recipe.entries if e.method == "none"), None)
+    if after is None or before is None:
+        return None
+    runs, seed = [], recipe.seeds[0]
+    for case in recipe.cases:
+        both = [chosen(recipe, shop, case, seed, entry) for entry in (before, after)]
+        runs.append({"case": case, "seed": seed, **_of_case(shop, recipe.config(case, seed), *both)})
+    return {"format": 1, "after": after.label, "runs": runs}
+
+
+def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> dict[str, Any]:
+    def work(folder: object) -> dict[str, Any]:
+        accuracy = [[row["accuracy"] for row in stages.judged(shop, config, one)] for one in (before, after)]
+        order = np.argsort(np.subtract(accuracy[1], accuracy[0]), kind="stable")[::-1]
+        picked = [int(order[place]) for place in np.linspace(0, len(order) - 1, CLIENTS).round().astype(int)]
+        return {"clients": [_of_client(shop, config, after, number) for number in dict.fromkeys(picked)]}
+
+    inputs = {
+        "before": method_inputs(config, before.method, None),
+        "after": method_inputs(config, after.method, after.rates),
+    }
+    return shop.store.get("samples", inputs, work)
+
+
+def _of_client(shop: Workshop, config: Config, after: Chosen, number: int) -> dict[str, Any]:
+    """The first images whose answer changes, then the first of the others."""
+    evaluator, model = stages.evaluator(shop, config), stages.model(shop, config)
+    client_number = evaluator.clients()[number]
+    client = evaluator.target[client_number]
+    known = stages.knowledge(shop, config, after.method, after.rates)
+    with seeded(0):
+        personal = after.method.personal(model, known)
+    batches, labels, ids = evaluator.stream(client_number)
+    old = torch.cat([plain(model)(batch) for batch in batches]).softmax(1)
+    new = torch.cat([personal(batch) for batch in batches]).softmax(1)
+    changed = (old.argmax(1) != new.argmax(1)).numpy()
+    shown = np.argsort(~changed, kind="stable")[:IMAGES]
+    pixels, classes = client.take(ids[shown]), client.facts.classes
+    return {
+        "id": client.id,
+        "images": [
+            {
+                "size": list(image.shape[:2]),
+                "rgb": base64.b64encode(np.ascontiguousarray(image).tobytes()).decode(),
+                "label": classes[labels[index]],
+                "before": _answer(old[index], classes),
+                "after": _answer(new[index], classes),
+            }
+            for index, image in zip(shown, pixels, strict=True)
+        ],
+    }
+
+
+def _answer(probabilities: Tensor, classes: tuple[str, ...]) -> dict[str, Any]:
+    best = int(probabilities.argmax())
+    return {"answer": classes[best], "confidence": round(float(probabilities[best]), 4)}

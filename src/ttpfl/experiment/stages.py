@@ -1,0 +1,218 @@
+"""The stages of an experiment; each asks for those before it, and is computed only once."""
+
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from ttpfl.data.federate import Federated
+from ttpfl.evaluation import Evaluator, compare, gather
+from ttpfl.experiment.config import Config
+from ttpfl.experiment.inputs import (
+    learning_inputs,
+    method_inputs,
+    model_inputs,
+    population_inputs,
+    rates_inputs,
+    training_inputs,
+)
+from ttpfl.experiment.workshop import Rounds, Workshop
+from ttpfl.federation import learn, train
+from ttpfl.methods import Knowledge, Method, make
+from ttpfl.methods.tuning import tune
+from ttpfl.models import build, load_model
+from ttpfl.models.weights import load_backbone
+from ttpfl.randomness import seeded
+from ttpfl.rates import Rates
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A method as it is compared: with its hyper-parameters, and where its rates were learned."""
+
+    method: Method
+    rates: Config | None
+    tuning: Result | None = None
+
+
+def population(shop: Workshop, config: Config) -> Result:
+    """What is known about the clients."""
+    return shop.store.get("population", population_inputs(config), lambda _: described(shop.clients(config)))
+
+
+def trained(shop: Workshop, config: Config) -> Result:
+    """How the global model came about."""
+
+    def work(folder: Path) -> Result:
+        clients, answers, manifest = shop.clients(config)
+        facts = clients.facts
+        said: dict[str, Any] = {
+            "name": config.model.name,
+            "num_classes": len(facts.classes),
+            "image_size": facts.image_size[0],
+        }
+        weights = shop.file(config.model.weights) if config.model.weights else None
+        with seeded(config.seed):
+            begin = load_backbone(build(**said), weights)
+        shared = shop.store.folder("training", training_inputs(config))
+        run_dir = shop.run_dir(config.train, shared, folder)
+        with shop.watch(f"training, {config.train.rounds} rounds") as advance:
+            found = train(
+                begin,
+                clients.source,
+                replace(config.train, workers=shop.workers),
+                run_dir=run_dir,
+                resume=True,
+                callbacks=[Rounds(advance, config.train.rounds)],
+                evaluate=Evaluator(clients.target, answers).of_model,
+                card={"build": said, "data": population_inputs(config), "population": manifest.digest},
+            )
+        _take_over(run_dir / "model.safetensors", folder)
+        return {"history": found.history}
+
+    return shop.store.get("model", model_inputs(config), work)
+
+
+def model(shop: Workshop, config: Config) -> nn.Module:
+    """The global model in evaluation mode."""
+    trained(shop, config)
+    return load_model(shop.store.folder("model", model_inputs(config)) / "model.safetensors")[0]
+
+
+def learned(shop: Workshop, config: Config) -> Result:
+    """What the rates are, and how they came about."""
+
+    def work(folder: Path) -> Result:
+        own, (clients, answers, _) = model(shop, config), shop.clients(config)
+        evaluator = Evaluator(clients.target, answers, config.test.batch_size)
+        shared = shop.store.folder("learning", learning_inputs(config))
+        run_dir = shop.run_dir(config.learn, shared, folder)
+        with shop.watch(f"learning rates, {config.learn.rounds} rounds") as advance:
+            found = learn(
+                own,
+                clients.source,
+                replace(config.learn, workers=shop.workers),
+                run_dir=run_dir,
+                resume=True,
+                callbacks=[Rounds(advance, config.learn.rounds)],
+                evaluate=lambda rates: evaluator.of_rates(own, rates),
+            )
+        _take_over(run_dir / "rates.safetensors", folder)
+        return {"modules": _modules(found.rates), "history": found.history}
+
+    return shop.store.get("rates", rates_inputs(config), work)
+
+
+def rates(shop: Workshop, config: Config) -> Rates:
+    """The rates themselves."""
+    learned(shop, config)
+    return Rates.load(shop.store.folder("rates", rates_inputs(config)) / "rates.safetensors")
+
+
+def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) -> Chosen:
+    """The method with the hyper-parameters that are best on source clients' validation data."""
+    if not config.tune.clients or not method.grid():
+        return Chosen(method, rates)
+
+    def work(folder: Path) -> Result:
+        source = shop.clients(config).population.source[: config.tune.clients]
+        with shop.watch(f"tuning {method.name}") as advance:
+            found = tune(
+                method.name,
+                None,
+                model(shop, config),
+                knowledge(shop, config, method, rates),
+                [client.validation() for client in source],
+                batch_size=config.test.batch_size,
+                workers=shop.workers,
+                progress=advance,
+            )
+        return {"best": asdict(found.best), "table": found.table, "at_edge": found.at_edge}
+
+    inputs = {**method_inputs(config, method, rates), "clients": config.tune.clients}
+    found = shop.store.get("tuning", inputs, work)
+    return Chosen(make(method.name, **found.pop("best")), rates, found)
+
+
+def judged(shop: Workshop, config: Config, chosen: Chosen) -> list[Result]:
+    """How a method does at every target client."""
+
+    def work(folder: Path) -> Result:
+        known = knowledge(shop, config, chosen.method, chosen.rates)
+        with shop.watch(f"comparing {chosen.method.name}") as advance:
+            found = compare(
+                model(shop, config),
+                evaluator(shop, config),
+                [(chosen.method, known)],
+                run_dir=folder,
+                workers=shop.workers,
+                progress=advance,
+            )
+        return {"rows": found.rows}
+
+    inputs = method_inputs(config, chosen.method, chosen.rates)
+    return list(shop.store.get("comparison", inputs, work)["rows"])
+
+
+def evaluator(shop: Workshop, config: Config) -> Evaluator:
+    """Who holds the labels of a case's target clients."""
+    clients, answers, _ = shop.clients(config)
+    return Evaluator(clients.target, answers, config.test.batch_size, config.test.order, config.seed)
+
+
+def knowledge(shop: Workshop, config: Config, method: Method, learned_at: Config | None) -> Knowledge:
+    """What a method knows from the source side."""
+    known = {} if learned_at is None else {str(method.needs_rates): rates(shop, learned_at)}
+    source = shop.clients(config).population.source
+    summary = gather(method, model(shop, config), source, config.test.batch_size, shop.workers)
+    return Knowledge(summary, known)
+
+
+def described(federated: Federated) -> Result:
+    """A population and its target clients as plain data, for results and reports."""
+    clients, answers, manifest = federated
+    classes = clients.facts.classes
+
+    def said(number: int) -> Result:
+        client = clients.target[number]
+        labels = answers.of(client)
+        return {
+            "id": client.id,
+            "domain": client.domain,
+            "corruption": None if client.corruption is None else client.corruption._asdict(),
+            "labels": [] if labels is None else np.bincount(labels, minlength=len(classes)).tolist(),
+            "size": len(client),
+        }
+
+    summary = {
+        "digest": manifest.digest,
+        "name": clients.facts.name,
+        "classes": list(classes),
+        "source_clients": len(clients.source),
+        "target_clients": len(clients.target),
+        "checks": [
+            "no image belongs both to a source and to a target client",
+            "no image of a source client is in its training and in its validation data",
+            f"the clients are those of the manifest with hash {manifest.digest[:12]}",
+        ],
+    }
+    return {"population": summary, "clients": [said(number) for number in range(len(clients.target))]}
+
+
+def _modules(rates: Rates) -> list[Result]:
+    values = rates.by_module()
+    return [
+        {"name": spec.name, "kind": spec.kind, "block": spec.block, "rate": float(values[spec.name])}
+        for spec in rates.modules
+    ]
+
+
+def _take_over(file: Path, folder: Path) -> None:
+    """A run that goes on replaces its result, so that a stage needs its own copy."""
+    if file.parent != folder:
+        shutil.copyfile(file, folder / file.name)

@@ -1,0 +1,117 @@
+"""Results as tables: accuracy of every entry in every case, beside the paper's."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from ttpfl.errors import RecipeError
+from ttpfl.evaluation.summary import average_ranks
+
+Results = dict[str, Any]
+Cell = tuple[float, float | None]
+"""Percent: the mean over seeds of the mean over clients, and the standard deviation over seeds."""
+
+
+def load(path: Path) -> Results:
+    """A file of results, or that in a folder."""
+    path = path / "results.json" if path.is_dir() else path
+    try:
+        results = json.loads(path.read_bytes())
+        if results["format"] != 1:
+            raise RecipeError(f"{path} has format {results['format']!r}, but this version reads 1")
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, RecipeError):
+            raise
+        raise RecipeError(f"{path} is not a file of results: {error!r}") from error
+    return dict(results)
+
+
+def load_all(paths: Iterable[Path]) -> list[Results]:
+    """Files of results in order; a folder stands for all in it."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        found += [file for file in inside if file.name != "samples.json"]
+    return [load(path) for path in found]
+
+
+def cases(results: Results) -> list[str]:
+    """The cases in their order."""
+    return list(dict.fromkeys(run["case"] for run in results["runs"]))
+
+
+def accuracies(results: Results) -> dict[str, dict[str, Cell]]:
+    """By entry and case.
+
+    >>> run = {"case": "label", "seed": 0, "entries": [{"label": "none", "accuracy": [0.5, 0.7]}]}
+    >>> accuracies({"runs": [run]})
+    {'none': {'label': (60.0, None)}}
+    """
+    means: dict[str, dict[str, list[float]]] = {}
+    for run in results["runs"]:
+        for entry in run["entries"]:
+            of_entry = means.setdefault(entry["label"], {})
+            of_entry.setdefault(run["case"], []).append(100 * float(np.mean(entry["accuracy"])))
+    return {
+        label: {case: _cell(values) for case, values in of_entry.items()} for label, of_entry in means.items()
+    }
+
+
+def _cell(values: Sequence[float]) -> Cell:
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return float(np.mean(values)), spread
+
+
+def ranks(results: Results) -> dict[str, float]:
+    """The mean over cases of each entry's rank, where every entry is in every case."""
+    found, names = accuracies(results), cases(results)
+    return average_ranks([{label: of[case][0] for label, of in found.items()} for case in names])
+
+
+def terminal_table(results: Results) -> Table:
+    """For people who look at a terminal."""
+    table = Table(box=box.SIMPLE_HEAD, title=results["recipe"]["title"])
+    header, *rows = _cells(results)
+    for number, title in enumerate(header):
+        table.add_column(title, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def markdown(results: Results) -> str:
+    """For README and documentation."""
+    header, *rows = _cells(results)
+    said = results["recipe"]
+    made = results["made"]
+    lines = [
+        f"**{said['title']}** (`{said['name']}`, preset {said['preset']}, "
+        f"{len({run['seed'] for run in results['runs']})} seed(s), "
+        f"{sum(made['seconds'].values()) / 60:.0f} minutes on {made['machine']}; the paper's in brackets)",
+        "",
+        "| " + " | ".join(header) + " |",
+        "| --- |" + " ---: |" * (len(header) - 1),
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+def _cells(results: Results) -> list[list[str]]:
+    found, names, paper = accuracies(results), cases(results), results.get("paper", {})
+    rank = ranks(results)
+    rows = [["method", *(name or "accuracy" for name in names), "average rank"]]
+    for label, of_entry in found.items():
+        figures = [_said(of_entry[case], paper.get(label, {}).get(case)) for case in names]
+        rows.append([label, *figures, f"{rank[label]:.1f}"])
+    return rows
+
+
+def _said(cell: Cell, paper: Sequence[float] | None) -> str:
+    mean, spread = cell
+    measured = f"{mean:.2f}" + ("" if spread is None else f"±{spread:.2f}")
+    return measured + ("" if paper is None else f" ({paper[0]:.2f})")

@@ -1,0 +1,56 @@
+"""A recipe in full, as TOML."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from ttpfl.data.registry import facts
+from ttpfl.data.setting import setting_of
+from ttpfl.experiment.config import SECTIONS, SEEDED, Config, Tree
+from ttpfl.experiment.recipe import Recipe
+
+
+def complete(recipe: Recipe) -> str:
+    """Everything that the recipe says, and every default that it leaves.
+
+    >>> from ttpfl.experiment.recipe import read
+    >>> print(complete(read("demo")).splitlines()[0])
+    title = "Digits from four sources: one held out"
+    """
+    config = Config.of({name: recipe.tree.get(name, {}) for name in SECTIONS}, recipe.seeds[0])
+    tree: Tree = {
+        key: value for key, value in recipe.tree.items() if key not in (*SECTIONS, "cases", "entries")
+    }
+    sections = {name: asdict(getattr(config, name)) for name in SECTIONS}
+    choices = asdict(setting_of(facts(config.data.name).defaults, config.data.choices))
+    sections["data"] = {"name": config.data.name, "options": dict(config.data.options), **choices}
+    rest: Tree = {key: recipe.tree[key] for key in ("cases", "entries") if key in recipe.tree}
+    return _tables({**tree, **sections, **rest}, ()).strip()
+
+
+def _tables(tree: dict[str, Any], path: tuple[str, ...]) -> str:
+    """Plain values first, then tables: TOML wants it so."""
+    lines, tables = [], []
+    for key, value in tree.items():
+        if key == SEEDED:
+            continue
+        if value is None:
+            lines.append(f"# {_key(key)} is not set")
+        elif isinstance(value, dict) and value:
+            tables.append(_tables(value, (*path, key)))
+        else:
+            lines.append(f"{_key(key)} = {_value(value)}")
+    head = f"\n[{'.'.join(map(_key, path))}]\n" if path and lines else ""
+    return head + "\n".join(lines) + ("\n" if lines else "") + "".join(tables)
+
+
+def _key(key: str) -> str:
+    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)

@@ -1,0 +1,89 @@
+"""What all stages of an experiment share: the store, the clients in memory, and who watches."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from pathlib import Path
+
+from ttpfl.data.federate import Federated, federate
+from ttpfl.data.registry import data_directory
+from ttpfl.experiment.config import Config
+from ttpfl.experiment.inputs import population_inputs
+from ttpfl.experiment.store import Store
+from ttpfl.federation import Callback
+from ttpfl.federation.checkpoint import rounds_done
+from ttpfl.federation.settings import RunSettings
+from ttpfl.federation.state import Record, RunState
+
+Advance = Callable[[int, int], object]
+Watch = Callable[[str], AbstractContextManager[Advance]]
+"""Given what is being done, a context with a function that is told `(done, of all)`."""
+
+
+def unwatched(title: str) -> AbstractContextManager[Advance]:
+    """Nobody looks."""
+    return nullcontext(lambda done, total: None)
+
+
+class Workshop:
+    """Where stages are computed.
+
+    Args:
+        store: where they are kept.
+        data_dir: where data is; see `ttpfl.data.load`.
+        workers: processes; one per core if None.
+        watch: shows what is being done.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        data_dir: Path | None = None,
+        workers: int | None = None,
+        watch: Watch = unwatched,
+    ) -> None:
+        self.store, self.workers, self.watch = store, workers, watch
+        self._data_dir = data_dir
+        self._clients = lru_cache(maxsize=1)(self._federate)  # one population may fill the memory
+
+    def clients(self, config: Config) -> Federated:
+        """The population of a case, built and verified; the last one stays in memory."""
+        return self._clients(json.dumps(population_inputs(config)))
+
+    def _federate(self, said: str) -> Federated:
+        inputs = json.loads(said)
+        with self.watch("corrupting images") as advance:
+            return federate(
+                inputs["name"],
+                data_dir=self._data_dir,
+                options=inputs["options"],
+                prepare=True,
+                workers=self.workers,
+                progress=advance,
+                **inputs["choices"],
+            )
+
+    def file(self, name: str) -> Path:
+        """A file below the data directory, or else where its name says."""
+        below = data_directory(self._data_dir) / name
+        return below if below.exists() else Path(name)
+
+    def run_dir(self, settings: RunSettings, shared: Path, own: Path) -> Path:
+        """Where rounds are run: runs that differ in their number of rounds alone share a folder.
+
+        So a longer run goes on with a shorter one. If the shared one is already further than this one
+        shall go, this one begins anew in its own folder.
+        """
+        return shared if rounds_done(shared) <= settings.rounds else own
+
+
+class Rounds(Callback):
+    """Tells whoever watches how far a run is."""
+
+    def __init__(self, advance: Advance, rounds: int) -> None:
+        self._advance, self._rounds = advance, rounds
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """One more."""
+        self._advance(state.round, self._rounds)

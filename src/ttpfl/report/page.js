@@ -1,0 +1,150 @@
+// What the page can do beyond being read: tooltips, sorting, a choice between panels, and its data as CSV.
+"use strict";
+(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  function make(name, properties = {}, ...children) {
+    const node = Object.assign(document.createElement(name), properties);
+    node.append(...children);
+    return node;
+  }
+
+  // Tooltips: a mark says its aria-label when it is pointed at or focused.
+  const MARK = "svg [aria-label]";
+  const tooltip = make("div", { id: "tooltip" });
+  tooltip.setAttribute("role", "tooltip");
+  document.body.append(tooltip);
+
+  function tell(mark) {
+    tooltip.textContent = mark.getAttribute("aria-label");
+    const at = mark.getBoundingClientRect(), own = tooltip.getBoundingClientRect();
+    const left = at.left + at.width / 2 - own.width / 2;
+    const top = at.top - own.height - 8;
+    const inside = Math.max(8, Math.min(left, document.documentElement.clientWidth - own.width - 8));
+    tooltip.style.transform = `translate(${inside}px, ${top > 8 ? top : at.bottom + 8}px)`;
+    tooltip.classList.add("shown");
+  }
+  const hush = () => tooltip.classList.remove("shown");
+  for (const [event, act] of [["pointerover", tell], ["focusin", tell], ["pointerout", hush], ["focusout", hush]]) {
+    document.addEventListener(event, ({ target }) => {
+      const mark = target.closest(MARK);
+      if (mark) act(mark);
+    });
+  }
+  document.addEventListener("scroll", hush, { passive: true, capture: true });
+
+  // A drawing is one stop of the Tab key; arrows go from mark to mark inside it.
+  for (const drawing of all(".plot > svg")) {
+    const title = drawing.querySelector(":scope > title");
+    drawing.setAttribute("aria-label", title.textContent); // else browsers show it as a tooltip of their own
+    title.remove();
+    const marks = all("[aria-label]", drawing);
+    if (marks.length) marks[0].tabIndex = 0;
+    drawing.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") return hush();
+      const place = marks.indexOf(event.target), last = marks.length - 1;
+      const goal = { ArrowRight: place + 1, ArrowDown: place + 1, ArrowLeft: place - 1, ArrowUp: place - 1, Home: 0, End: last };
+      const next = marks[Math.max(0, Math.min(goal[event.key], last))];
+      if (place < 0 || !next) return;
+      event.preventDefault();
+      marks[place].tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    });
+  }
+
+  // Tables: a click on a header sorts, numbers from the largest; rows without a value stay at the end.
+  function sort(header) {
+    const table = header.closest("table"), body = table.tBodies[0], column = header.cellIndex;
+    const numeric = header.dataset.sort === "number";
+    const before = header.getAttribute("aria-sort");
+    const rising = before === "none" ? !numeric : before === "descending";
+    const value = (row) => row.cells[column].dataset.value;
+    const order = (a, b) => {
+      const one = value(a), other = value(b);
+      if (one === undefined || other === undefined) return (one === undefined) - (other === undefined);
+      return (rising ? 1 : -1) * (numeric ? one - other : one.localeCompare(other));
+    };
+    body.append(...[...body.rows].sort(order));
+    for (const other of all("th[aria-sort]", table)) other.setAttribute("aria-sort", "none");
+    header.setAttribute("aria-sort", rising ? "ascending" : "descending");
+  }
+  for (const header of all("th[data-sort]")) {
+    const button = make("button", { type: "button", onclick: () => sort(header) }, ...header.childNodes);
+    header.append(button);
+    header.setAttribute("aria-sort", "none");
+  }
+
+  // Panels: radio buttons show one at a time.
+  all(".panels").forEach((group, number) => {
+    const shown = all(":scope > .panel", group);
+    const show = (chosen) => shown.forEach((panel) => { panel.hidden = panel !== chosen; });
+    const pills = shown.map((panel, place) => {
+      const radio = make("input", { type: "radio", name: `choice-${number}`, checked: !place, onchange: () => show(panel) });
+      return make("label", {}, radio, panel.dataset.title);
+    });
+    group.prepend(make("fieldset", { className: "pills" }, make("legend", {}, group.dataset.choice), ...pills));
+    group.classList.add("chosen");
+    show(shown[0]);
+  });
+
+  // The data behind a figure, as CSV. Text that a spreadsheet would take for a formula gets an apostrophe.
+  const data = (figure) => JSON.parse(figure.querySelector("script.data").textContent);
+  function cell(value) {
+    if (value === null) return "";
+    if (typeof value === "number") return String(value);
+    const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  }
+  function download(figure) {
+    const { columns, rows } = data(figure);
+    const text = [columns, ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
+    const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: `${figure.id}.csv` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+  for (const figure of all("figure")) {
+    const button = make("button", { type: "button", className: "download", onclick: () => download(figure) }, "Download data (CSV)");
+    button.setAttribute("aria-label", `Download the data of ${figure.id} as CSV`);
+    figure.append(button);
+  }
+
+  // Clients before and after: another method moves the dots.
+  const plain = (value, sign = "") => {
+    const text = Math.abs(value).toFixed(1);
+    return (value < 0 && Number(text) ? "\u2212" : value > 0 && Number(text) ? sign : "") + text;
+  };
+  for (const choice of all(".method")) {
+    const figure = choice.closest("figure"), { columns, rows } = data(figure), select = choice.querySelector("select");
+    const before = columns.lastIndexOf(choice.dataset.baseline);
+    const draw = () => {
+      const after = columns.lastIndexOf(select.value);
+      for (const pairs of all(".pairs", figure)) {
+        const { low, high, height } = pairs.dataset;
+        const top = (value) => (height * (high - 100 * value)) / (high - low);
+        const marks = all("g", pairs), values = marks.map((mark) => rows[mark.dataset.row]);
+        marks.forEach((mark, place) => {
+          const [was, is] = [values[place][before], values[place][after]];
+          mark.setAttribute("class", is < was ? "harm" : is > was ? "gain" : "same");
+          mark.querySelector("line").setAttribute("y2", top(is));
+          mark.querySelectorAll("circle")[1].setAttribute("cy", top(is));
+          const change = `${plain(100 * was)} % \u2192 ${plain(100 * is)} % (${plain(100 * (is - was), "+")})`;
+          mark.setAttribute("aria-label", `${mark.dataset.name}: ${change}`);
+        });
+        const mean = (column) => plain((100 * values.reduce((sum, row) => sum + row[column], 0)) / values.length);
+        const harmed = values.filter((row) => row[after] < row[before]).length;
+        const told = `${select.value}: ${harmed} of ${values.length} clients harmed, mean ${mean(before)} % \u2192 ${mean(after)} %`;
+        pairs.closest(".plot").previousElementSibling.textContent = told;
+      }
+    };
+    select.addEventListener("change", draw);
+    choice.hidden = false;
+  }
+
+  for (const command of all(".command")) {
+    const text = command.textContent;
+    const copy = make("button", { type: "button", className: "button" }, "Copy");
+    copy.onclick = () => navigator.clipboard.writeText(text).then(() => { copy.textContent = "Copied"; });
+    command.append(copy);
+  }
+})();

@@ -1,0 +1,99 @@
+"""From files to results that hang together, or an error that says where they do not."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+from ttpfl.errors import ReportError
+from ttpfl.report.schema import BY_CLIENT, FORMAT, Results, Run, Samples
+from ttpfl.report.shapes import check
+
+RESULTS, SAMPLES = "results.json", "samples.json"
+
+
+def results_file(run: Path) -> Path:
+    """The file of results that `run` is, or holds."""
+    path = run / RESULTS if run.is_dir() else run
+    if not path.is_file():
+        raise ReportError(f"{path} is not there: name a {RESULTS}, or the folder of a finished run")
+    return path
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ReportError(f"{path} is not sound JSON ({error}): make it again") from None
+
+
+def checked_results(value: object, place: str = RESULTS) -> Results:
+    """`value` as results, or a ReportError."""
+    _check_format(value, place)
+    check(value, Results, place)
+    results = cast(Results, value)
+    if not results["runs"]:
+        raise ReportError(f"{place} has no runs: nothing to report yet")
+    labels: dict[str, list[str]] = {}
+    for number, run in enumerate(results["runs"]):
+        where = f"{place}.runs[{number}]"
+        _check_run(run, where)
+        found = [entry["label"] for entry in run["entries"]]
+        if found != labels.setdefault(run["case"], found):
+            odd = sorted(set(found) ^ set(labels[run["case"]])) or found
+            raise ReportError(f"{where} (case {run['case']}) has not the entries of the case's first: {odd}")
+    _check_once([f"case {run['case']} with seed {run['seed']}" for run in results["runs"]], place)
+    _check_paper(results, place)
+    return results
+
+
+def checked_samples(value: object, place: str = SAMPLES) -> Samples:
+    """`value` as samples, or a ReportError."""
+    _check_format(value, place)
+    check(value, Samples, place)
+    return cast(Samples, value)
+
+
+def _check_format(value: object, place: str) -> None:
+    if isinstance(value, dict) and value.get("format", FORMAT) != FORMAT:
+        raise ReportError(f"{place} has format {value['format']!r}; this version reads {FORMAT}")
+
+
+def _check_run(run: Run, place: str) -> None:
+    clients = len(run["clients"])
+    if not clients or not run["entries"]:
+        raise ReportError(f"{place} has no {'entries' if clients else 'clients'}: the run is not finished")
+    _check_once([f"client {client['id']}" for client in run["clients"]], place)
+    _check_once([f"entry {entry['label']}" for entry in run["entries"]], place)
+    for client in run["clients"]:
+        if len(client["labels"]) != len(run["population"]["classes"]):
+            raise ReportError(f"{place}: client {client['id']} has not one count for each class")
+    for entry in run["entries"]:
+        figures = cast(dict[str, list[float | None]], entry)
+        for name in BY_CLIENT:
+            if len(figures[name]) != clients:
+                raise ReportError(
+                    f"{place}: {name} of {entry['label']} has {len(figures[name])} figures "
+                    f"for {clients} clients"
+                )
+        for value in entry["accuracy"]:
+            if not 0 <= value <= 1:  # NaN is neither
+                raise ReportError(f"{place}: an accuracy of {entry['label']} is {value}, not in 0 to 1")
+        for module in entry["rates"]["modules"] if entry["rates"] else ():
+            if not math.isfinite(module["rate"]):
+                raise ReportError(f"{place}: the rate of {module['name']} is {module['rate']}")
+
+
+def _check_once(names: list[str], place: str) -> None:
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise ReportError(f"{place} has {name} {times} times")
+
+
+def _check_paper(results: Results, place: str) -> None:
+    for label, cases in results["paper"].items():
+        for case, figures in cases.items():
+            if not 1 <= len(figures) <= 2:
+                raise ReportError(f"{place}.paper.{label}.{case} is {figures}, but should be [mean, sd]")

@@ -1,0 +1,71 @@
+"""From values to places between 0 and 1."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MOST_STEPS = 6
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Linear or logarithmic.
+
+    >>> Scale(10, 1000, log=True)(100)
+    0.5
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """Where the value is: 0 at the lower end, 1 at the upper."""
+        low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
+        return (value - low) / (high - low)
+
+    def ticks(self) -> list[float]:
+        """Round numbers on the scale.
+
+        >>> Scale(0, 1).ticks(), Scale(1, 60, log=True).ticks()
+        ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [1.0, 2.0, 5.0, 10.0, 20.0, 50.0])
+        """
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+        else:
+            step = _step(self.high - self.low)
+            first = math.ceil(self.low / step - 1e-9)
+            ticks = [
+                round((first + n) * step, 12) for n in range(math.floor(self.high / step + 1e-9) - first + 1)
+            ]
+        slack = 1e-9 * (self.high - self.low)
+        return [tick for tick in ticks if self.low - slack <= tick <= self.high + slack]
+
+
+def covering(values: Iterable[float], *, also: Iterable[float] = (), log: bool = False) -> Scale:
+    """A scale with room for all finite values; a linear one begins and ends at round numbers.
+
+    >>> covering([0.512, 0.745])
+    Scale(low=0.5, high=0.75, log=False)
+    >>> covering([3.0])
+    Scale(low=2.4, high=3.6, log=False)
+    """
+    finite = [value for value in (*values, *also) if math.isfinite(value) and (value > 0 or not log)]
+    low, high = min(finite, default=1.0), max(finite, default=1.0)
+    if log:
+        return Scale(low / 1.15, high * 1.15, log=True)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    step = _step(high - low)
+    return Scale(
+        round(math.floor(low / step + 1e-9) * step, 12), round(math.ceil(high / step - 1e-9) * step, 12)
+    )
+
+
+def _step(length: float) -> float:
+    """The smallest of 1, 2, 5, 10, … times a power of ten that makes at most six steps."""
+    power = 10.0 ** math.floor(math.log10(length / MOST_STEPS))
+    return next(
+        power * factor for factor in (1, 2, 5, 10) if power * factor >= length / MOST_STEPS * (1 - 1e-9)
+    )

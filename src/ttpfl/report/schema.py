@@ -1,0 +1,155 @@
+"""What `results.json` and `samples.json` hold: all that a report is drawn from.
+
+Accuracies are fractions, but the paper's figures are percent. Keys that are not named here are allowed.
+"""
+
+from typing import Any, NotRequired, TypedDict
+
+FORMAT = 1
+BY_CLIENT = ("accuracy", "loss", "ece", "entropy", "time", "extra_bytes")
+"""The keys of an entry with one figure per client, in the order of the run's clients."""
+
+Figures = list[float | None]
+Record = dict[str, Any]
+"""A round's figures by name; `target` holds those of the target clients, in rounds that were evaluated."""
+
+
+class Recipe(TypedDict):
+    """What was asked."""
+
+    name: str
+    title: str
+    question: str
+    hash: NotRequired[str]
+    preset: NotRequired[str | None]
+    set: NotRequired[dict[str, Any]]
+    command: NotRequired[str]
+
+
+class Population(TypedDict):
+    """The clients as a whole, and the checks of their data that held."""
+
+    name: str
+    digest: str
+    classes: list[str]
+    source_clients: int
+    target_clients: int
+    checks: list[str]
+
+
+class Corruption(TypedDict):
+    """What was done to a client's images."""
+
+    name: str
+    severity: int
+
+
+class Client(TypedDict):
+    """A target client; `labels` counts its images by class."""
+
+    id: str
+    domain: str | None
+    corruption: Corruption | None
+    labels: list[int]
+    size: int
+
+
+class Module(TypedDict):
+    """One tensor that can move, and its learned rate."""
+
+    name: str
+    kind: str
+    block: str
+    rate: float
+
+
+class LearnedRates(TypedDict):
+    """Rates, and how they were learned."""
+
+    modules: list[Module]
+    history: list[Record]
+
+
+class Tuning(TypedDict):
+    """Hyper-parameters that were tried on source clients; `at_edge` names those chosen at a grid's end."""
+
+    table: list[Record]
+    at_edge: list[str]
+
+
+class Entry(TypedDict):
+    """A method that was compared."""
+
+    label: str
+    method: str
+    config: dict[str, Any]
+    tuning: Tuning | None
+    rates: LearnedRates | None
+    accuracy: list[float]
+    loss: Figures
+    ece: Figures
+    entropy: Figures
+    time: Figures
+    extra_bytes: Figures
+
+
+class Run(TypedDict):
+    """All methods in one case with one seed."""
+
+    case: str
+    seed: int
+    config: dict[str, Any]
+    population: Population
+    clients: list[Client]
+    training: list[Record]
+    entries: list[Entry]
+
+
+class Results(TypedDict):
+    """`results.json`."""
+
+    format: int
+    recipe: Recipe
+    made: dict[str, Any]
+    paper: dict[str, dict[str, list[float]]]
+    runs: list[Run]
+
+
+class Answer(TypedDict):
+    """A prediction, and how sure the model is of it."""
+
+    answer: str
+    confidence: float
+
+
+class Image(TypedDict):
+    """An image (`size` is height and width, `rgb` the base64 of its bytes) before and after adaptation."""
+
+    size: list[int]
+    rgb: str
+    label: str
+    before: Answer
+    after: Answer
+
+
+class ClientImages(TypedDict):
+    """Some images of a client."""
+
+    id: str
+    images: list[Image]
+
+
+class RunImages(TypedDict):
+    """Some clients of a run."""
+
+    case: str
+    seed: int
+    clients: list[ClientImages]
+
+
+class Samples(TypedDict):
+    """`samples.json`; `after` is the label of the entry that adapted."""
+
+    format: int
+    after: NotRequired[str]
+    runs: list[RunImages]

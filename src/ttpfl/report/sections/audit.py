@@ -1,0 +1,95 @@
+"""The data: who the clients are, and which checks held."""
+
+from collections.abc import Iterator
+
+from ttpfl.report.chart import drawing, percent, said, stretched
+from ttpfl.report.markup import Html, element
+from ttpfl.report.parts import Data, Section, Value, definitions, figure, panels
+from ttpfl.report.schema import Client, Run
+from ttpfl.report.sections.clients import describe
+from ttpfl.report.study import Study
+
+LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # share of a client's images from which a cell is darker
+ROOMY = 16  # classes; with more of them their names have no room
+MOST = 3  # classes that are named when a client is pointed at
+
+
+def audit(study: Study) -> Section:
+    """What each run's population is, and its clients' class counts."""
+    shown = {
+        run["case"] + (f", seed {run['seed']}" if len(study.seeds) > 1 else ""): _panel(run)
+        for run in study.results["runs"]
+    }
+    caption = "Class counts of the target clients, one column each: the darker, the larger the class's share."
+    content = figure("audit-figure", caption, panels("Run", shown), _data(study))
+    return Section("audit", "Data audit", content)
+
+
+def _panel(run: Run) -> Iterator[Html]:
+    population = run["population"]
+    yield definitions(
+        [
+            ("data", population["name"]),
+            ("clients", f"{population['source_clients']} source, {population['target_clients']} target"),
+            ("images at targets", f"{sum(client['size'] for client in run['clients']):,}"),
+            ("digest", element("code", population["digest"])),
+        ]
+    )
+    yield element("ul", [element("li", check) for check in population["checks"]], class_="checks")
+    yield _counts(run)
+
+
+def _counts(run: Run) -> Html:
+    clients, classes = run["clients"], run["population"]["classes"]
+    row = 18 if len(classes) <= ROOMY else max(2, 288 // len(classes))
+    height = row * len(classes)
+    names = [
+        element("text", name, class_="tick end", x=-8, y=row * (place + 0.5) + 4)
+        for place, name in enumerate(classes)
+        if len(classes) <= ROOMY
+    ]
+    columns = [
+        element(
+            "rect",
+            class_="column", x=percent(n / len(clients)), width=percent(1 / len(clients)), y=0, height=height,
+            **said(_told(client, classes)),
+        )
+        for n, client in enumerate(clients)
+    ]  # fmt: skip
+    return drawing(
+        f"Class counts, {run['case']}, seed {run['seed']}",
+        f"{len(clients)} clients from left to right, {len(classes)} classes from top to bottom.",
+        height,
+        stretched(_cells(clients), len(clients), len(classes), height), names, columns,
+        class_="counts",
+    )  # fmt: skip
+
+
+def _cells(clients: list[Client]) -> Iterator[Html]:
+    """One path for all cells of the same level."""
+    paths: list[list[str]] = [[] for _ in LEVELS]
+    for x, client in enumerate(clients):
+        for y, count in enumerate(client["labels"]):
+            share = count / max(1, client["size"])
+            level = sum(share >= bound for bound in LEVELS)
+            if level:
+                paths[level - 1].append(f"M{x} {y}h.92v.9h-.92z")
+    for level, cells in enumerate(paths, start=1):
+        if cells:
+            yield element("path", class_=f"level l{level}", d="".join(cells))
+
+
+def _told(client: Client, classes: list[str]) -> str:
+    counts = sorted(zip(client["labels"], classes, strict=True), key=lambda pair: -pair[0])
+    named = ", ".join(f"{name} {count}" for count, name in counts[:MOST])
+    return f"{describe(client)}: {client['size']} images; {named}" + (" …" if len(counts) > MOST else "")
+
+
+def _data(study: Study) -> Data:
+    classes = list(dict.fromkeys(c for run in study.results["runs"] for c in run["population"]["classes"]))
+    rows: list[list[Value]] = []
+    for run in study.results["runs"]:
+        for client in run["clients"]:
+            counts = dict(zip(run["population"]["classes"], client["labels"], strict=True))
+            rows.append([run["case"], run["seed"], client["id"], client["size"], *map(counts.get, classes)])
+    return Data(["case", "seed", "client", "images", *classes], rows)

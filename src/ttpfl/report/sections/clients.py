@@ -1,0 +1,111 @@
+"""Accuracy of every client before and after adaptation, so that harmed clients are seen."""
+
+from ttpfl.report.chart import Axis, Canvas, percent, said
+from ttpfl.report.markup import Html, Node, element
+from ttpfl.report.numbers import plain, signed
+from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
+from ttpfl.report.scale import Scale, covering
+from ttpfl.report.schema import Client, Run
+from ttpfl.report.study import BASELINE, Study, entry_of
+
+FACTS = ["case", "seed", "client", "domain", "corruption", "severity"]
+
+
+def clients(study: Study) -> Section | None:
+    """Paired points, with a choice of the run and of the method."""
+    methods = [label for label in study.order if label != BASELINE]
+    if BASELINE not in study.common or not methods:
+        return None
+    shown, number = {}, 0
+    for run in study.results["runs"]:
+        title = run["case"] + (f", seed {run['seed']}" if len(study.seeds) > 1 else "")
+        shown[title] = _panel(run, methods[0], number)
+        number += len(run["clients"])
+    caption = (
+        "Each client's accuracy without adaptation (ring) and with it (dot), clients in the order of the "
+        "first. A harmed client's dot lies below its ring."
+    )
+    keys = [("ring", "no adaptation"), ("gain", "better"), ("harm", "harmed")]
+    body = [_choice(methods), panels("Run", shown), legend(keys)]
+    content = figure("clients-figure", caption, body, _data(study, [BASELINE, *methods]))
+    return Section("clients", "Every client, before and after", content)
+
+
+def describe(client: Client) -> str:
+    """A client's name and what is special about it."""
+    corruption = client["corruption"]
+    facts = [client["domain"], f"{corruption['name']} {corruption['severity']}" if corruption else None]
+    return ", ".join(filter(None, [client["id"], *facts]))
+
+
+def _choice(methods: list[str]) -> Html:
+    options = [element("option", label) for label in methods]
+    return element(
+        "p",
+        element("label", "Method ", element("select", options)),
+        class_="method",
+        hidden=True,
+        data_baseline=BASELINE,
+    )
+
+
+def _panel(run: Run, method: str, first_row: int) -> Html:
+    before, after = (entry["accuracy"] for label in (BASELINE, method) if (entry := entry_of(run, label)))
+    everything = [100 * a for entry in run["entries"] for a in entry["accuracy"]]
+    canvas = Canvas(
+        Axis(Scale(0, len(before)), f"{len(before)} clients", ticks=[]),
+        Axis(covering(everything), "accuracy, %"),
+        height=280,
+    )
+    order = sorted(range(len(before)), key=lambda number: before[number])
+    pairs = [
+        _pair(canvas, place, 100 * before[n], 100 * after[n], describe(run["clients"][n]), first_row + n)
+        for place, n in enumerate(order)
+    ]
+    scale = canvas.y.scale
+    chart = canvas.drawn(
+        f"Accuracy per client, {run['case']}, seed {run['seed']}",
+        "A ring and a dot for each client: without and with adaptation.",
+        element(
+            "g", pairs, class_="pairs", data_low=scale.low, data_high=scale.high, data_height=canvas.height
+        ),
+    )
+    return element("div", element("p", _summary(method, before, after), class_="told", role="status"), chart)
+
+
+def _pair(canvas: Canvas, place: int, before: float, after: float, name: str, row: int) -> Html:
+    x, y1, y2 = canvas.left(place + 0.5), canvas.top(before), canvas.top(after)
+    change = f"{plain(before, 1)} % \N{RIGHTWARDS ARROW} {plain(after, 1)} % ({signed(after - before, 1)})"
+    return element(
+        "g",
+        element("rect", x=canvas.left(place), width=percent(1 / canvas.x.scale.high), height=canvas.height),
+        element("line", x1=x, x2=x, y1=y1, y2=y2),
+        element("circle", cx=x, cy=y1, r=3),
+        element("circle", cx=x, cy=y2, r=3.5),
+        class_=_class(before, after), data_row=row, data_name=name,
+        **said(f"{name}: {change}"),
+    )  # fmt: skip
+
+
+def _class(before: float, after: float) -> str:
+    return "harm" if after < before else "gain" if after > before else "same"
+
+
+def _summary(method: str, before: list[float], after: list[float]) -> Node:
+    harmed = sum(a < b for a, b in zip(after, before, strict=True))
+    means = [plain(100 * sum(values) / len(values), 1) for values in (before, after)]
+    arrow = "\N{RIGHTWARDS ARROW}"
+    return f"{method}: {harmed} of {len(before)} clients harmed, mean {means[0]} % {arrow} {means[1]} %"
+
+
+def _data(study: Study, labels: list[str]) -> Data:
+    """One row per client, one column per method; the page's script draws other methods from it."""
+    rows: list[list[Value]] = []
+    for run in study.results["runs"]:
+        columns = [entry["accuracy"] for label in labels if (entry := entry_of(run, label))]
+        for number, client in enumerate(run["clients"]):
+            corruption = client["corruption"]
+            facts: list[Value] = [run["case"], run["seed"], client["id"], client["domain"]]
+            facts += [corruption["name"], corruption["severity"]] if corruption else [None, None]
+            rows.append([*facts, *(column[number] for column in columns)])
+    return Data([*FACTS, *labels], rows)

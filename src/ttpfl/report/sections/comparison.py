@@ -1,0 +1,130 @@
+"""The comparison of methods: over all cases, and each case in full."""
+
+import math
+
+from ttpfl.evaluation.summary import RESAMPLES, Line
+from ttpfl.report.chart import percent
+from ttpfl.report.markup import Html, element, joined
+from ttpfl.report.numbers import DASH, plain, signed, words
+from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
+from ttpfl.report.scale import Scale, covering
+from ttpfl.report.sections.overview import METHOD, accuracy, marks, name, over_seeds, overview, with_spread
+from ttpfl.report.study import BASELINE, Case, Study
+
+ACCURACY = Column("Accuracy", "mean over clients, in percent")
+AGAINST_NONE = [
+    Column("To none", "difference to no adaptation, in points"),
+    Column("95 % interval", "of that difference, paired by client"),
+    Column("", sortable=False),
+    Column("Harmed", "clients with a lower accuracy than without adaptation"),
+]
+AGAINST_PAPER = [
+    Column("Paper", "the paper's accuracy"),
+    Column("To paper", "measured less the paper's, in points"),
+]
+MORE = [
+    Column("Worst tenth", "mean accuracy of the tenth of clients with the lowest"),
+    Column("ECE", "expected calibration error"),
+]
+
+
+def comparison(study: Study) -> Section:
+    """Tables in which the best is bold and the second underlined."""
+    tables = panels("Case", {case.name: _table(case) for case in study.cases})
+    full = figure("comparison-table", _caption(study), tables, _data(study))
+    body = joined(overview(study), full) if len(study.cases) > 1 else full
+    return Section("comparison", "Comparison", body)
+
+
+def _table(case: Case) -> Html:
+    """A row for each method; columns for which there are no figures are left out."""
+    against_none, against_paper = BASELINE in case.lines, bool(case.paper)
+    columns = [METHOD, ACCURACY, *AGAINST_NONE * against_none, *AGAINST_PAPER * against_paper, *MORE]
+    mark = marks({label: line.accuracy for label, line in case.lines.items()})
+    scale = covering((end for line in case.lines.values() for end in line.interval), also=[0])
+    rows = [
+        [
+            name(label),
+            accuracy(case, label, mark),
+            *(_against_none(line, scale) if against_none else ()),
+            *(_against_paper(case, label) if against_paper else ()),
+            Cell(plain(line.worst_decile), line.worst_decile),
+            Cell(plain(line.ece, 3), line.ece, "quiet"),
+        ]
+        for label, line in case.lines.items()
+    ]
+    return table(f"Comparison, {case.name}", columns, rows, "wide")
+
+
+def _against_none(line: Line, scale: Scale) -> list[Cell]:
+    if line.method == BASELINE:
+        return [Cell(DASH, 0.0), Cell(DASH, 0.0, "quiet"), Cell(None), Cell(DASH, 0.0)]
+    low, high = line.interval
+    verdict = "gain" if low > 0 else "harm" if high < 0 else ""
+    return [
+        Cell(signed(line.difference), line.difference, verdict),
+        Cell(f"{signed(low)} to {signed(high)}", low, "quiet"),
+        Cell(_whisker(scale, line, verdict)),
+        Cell(str(line.harmed), line.harmed),
+    ]
+
+
+def _against_paper(case: Case, label: str) -> list[Cell]:
+    mean, spread = case.paper.get(label, (math.nan, math.nan))
+    away = case.to_paper(label)
+    return [Cell(with_spread(plain(mean), spread), mean, "quiet"), Cell(signed(away), away)]
+
+
+def _whisker(scale: Scale, line: Line, verdict: str) -> Html:
+    """The difference as a point with its interval as a line; the dashed line is zero."""
+    zero, (low, high) = percent(scale(0)), (percent(scale(end)) for end in line.interval)
+    return element(
+        "svg",
+        element("line", class_="zero", x1=zero, x2=zero, y1="0", y2="20"),
+        element("line", class_="span", x1=low, x2=high, y1="10", y2="10"),
+        element("circle", cx=percent(scale(line.difference)), cy="10", r="3.5"),
+        class_=f"whisker {verdict}".strip(), width="120", height="20", aria_hidden="true",
+    )  # fmt: skip
+
+
+def _caption(study: Study) -> str:
+    text = f"Mean accuracy over clients in percent{over_seeds(study)}; best bold, second underlined."
+    if BASELINE not in study.common:
+        return text
+    several = len(study.seeds) > 1
+    drawn = "clients of all seeds" if several else "clients"
+    return (
+        f"{text} The interval of the difference to no adaptation is paired: {drawn} are drawn again "
+        f"{RESAMPLES:,} times; coloured where it does not hold zero. Harmed are clients that had a higher "
+        f"accuracy without adaptation{', counted over all seeds' * several}, of {_clients(study)}."
+    )
+
+
+def _clients(study: Study) -> str:
+    different = {case.clients for case in study.cases}
+    if len(different) == 1:
+        return f"{different.pop()}" + " in each case" * (len(study.cases) > 1)
+    return words([f"{case.clients} ({case.name})" for case in study.cases])
+
+
+def _data(study: Study) -> Data:
+    rows: list[list[Value]] = []
+    for case in study.cases:
+        for label, line in case.lines.items():
+            paper = case.paper.get(label, (None, None))
+            rows.append(
+                [
+                    *(case.name, label, line.accuracy, case.spread[label], line.difference, *line.interval),
+                    *(
+                        *paper,
+                        line.harmed,
+                        case.clients,
+                        line.worst_decile,
+                        line.loss,
+                        line.ece,
+                        line.entropy,
+                    ),
+                ]
+            )
+    columns = "case method accuracy sd difference low high paper paper_sd harmed clients worst_tenth loss ece"
+    return Data([*columns.split(), "entropy"], rows)

@@ -1,0 +1,80 @@
+"""All methods in all cases, and their average rank: the paper's main table."""
+
+from collections.abc import Mapping
+
+from ttpfl.report.markup import Html, Node, element, joined
+from ttpfl.report.numbers import DASH, plain
+from ttpfl.report.parts import Cell, Column, Data, Value, figure, table
+from ttpfl.report.study import BASELINE, Case, Study
+
+METHOD = Column("Method", numeric=False)
+
+
+def overview(study: Study) -> Html:
+    """A table with a column for each case."""
+    columns = [METHOD, *(Column(case.name, "mean accuracy in percent") for case in study.cases)]
+    columns.append(Column("Average rank", "over the cases, by accuracy"))
+    marked = [marks(_accuracies(case)) for case in study.cases]
+    ranked = marks({label: -rank for label, rank in study.ranks.items()})
+    rows = [
+        [
+            name(label),
+            *(accuracy(case, label, mark) for case, mark in zip(study.cases, marked, strict=True)),
+            Cell(_marked(plain(study.ranks.get(label), 1), ranked.get(label)), study.ranks.get(label)),
+        ]
+        for label in study.labels
+    ]
+    caption = f"Mean accuracy over clients in percent{over_seeds(study)}. Best bold, second underlined."
+    return figure("overview", caption, table("Accuracy by case", columns, rows), _data(study))
+
+
+def marks(figures: Mapping[str, float]) -> dict[str, str]:
+    """A class for the best and for the second best; those that share a place share its mark.
+
+    >>> marks({"a": 2.0, "b": 3.0, "c": 2.0, "d": 1.0})
+    {'a': 'second', 'b': 'best', 'c': 'second', 'd': ''}
+    """
+    places = dict(zip(sorted(set(figures.values()), reverse=True), ("best", "second"), strict=False))
+    return {label: places.get(figure, "") for label, figure in figures.items()}
+
+
+def name(label: str) -> Cell:
+    """The cell that names a row."""
+    return Cell(label, label, "baseline" if label == BASELINE else "")
+
+
+def accuracy(case: Case, label: str, mark: Mapping[str, str]) -> Cell:
+    """A method's accuracy in a case, with its spread over seeds."""
+    if label not in case.lines:
+        return Cell(DASH)
+    mean = case.lines[label].accuracy
+    return Cell(with_spread(_marked(plain(mean), mark[label]), case.spread[label]), mean)
+
+
+def with_spread(mean: Node, spread: float) -> Node:
+    """A mean and, where it is known, its standard deviation."""
+    text = plain(spread)
+    return mean if text == DASH else joined(mean, element("small", f" \N{PLUS-MINUS SIGN}{text}"))
+
+
+def over_seeds(study: Study) -> str:
+    """What the spread in a table is."""
+    seeds = len(study.seeds)
+    return f", mean \N{PLUS-MINUS SIGN} standard deviation over {seeds} seeds" if seeds > 1 else ""
+
+
+def _marked(text: str, mark: str | None) -> Node:
+    return element("span", text, class_=mark) if mark else text
+
+
+def _accuracies(case: Case) -> dict[str, float]:
+    return {label: line.accuracy for label, line in case.lines.items()}
+
+
+def _data(study: Study) -> Data:
+    of_cases = [_accuracies(case) for case in study.cases]
+    rows: list[list[Value]] = [
+        [label, *(accuracies.get(label) for accuracies in of_cases), study.ranks.get(label)]
+        for label in study.labels
+    ]
+    return Data(["method", *(case.name for case in study.cases), "average_rank"], rows)

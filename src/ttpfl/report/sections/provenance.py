@@ -1,0 +1,103 @@
+"""Where the figures come from, and how to make them again."""
+
+import json
+from typing import Any
+
+from ttpfl.report.markup import Html, Node, element, joined
+from ttpfl.report.numbers import duration
+from ttpfl.report.parts import Cell, Column, Data, Section, definitions, figure, table
+from ttpfl.report.study import Study
+
+
+def provenance(study: Study) -> Section:
+    """The command, versions, times, settings and hyper-parameters."""
+    command = study.results["recipe"].get("command")
+    body = joined(
+        element("pre", element("code", command), class_="command", tabindex="0") if command else None,
+        definitions(_facts(study)),
+        _folded("Settings of the runs", _settings(study)),
+        _folded("Hyper-parameters of the methods", _hyper_parameters(study)),
+    )
+    return Section("provenance", "Provenance and reproduction", body)
+
+
+def _facts(study: Study) -> list[tuple[str, Node]]:
+    recipe, made = study.results["recipe"], study.results["made"]
+    facts: list[tuple[str, Node]] = [("recipe", recipe["name"])]
+    for name in ("preset", "hash"):
+        if recipe.get(name):
+            facts.append((name, element("code", str(recipe[name]))))
+    if recipe.get("set"):
+        facts.append(
+            ("changed", element("code", ", ".join(f"{k}={_shown(v)}" for k, v in recipe["set"].items())))
+        )
+    facts.append(("seeds", ", ".join(map(str, study.seeds))))
+    facts += [(name, _shown(value)) for name, value in made.items() if not isinstance(value, dict)]
+    times = made.get("seconds")
+    if isinstance(times, dict):
+        facts += [(f"time, {stage}", duration(float(seconds))) for stage, seconds in times.items()]
+    return facts
+
+
+def _settings(study: Study) -> Html:
+    """What all runs share in one column; where they differ, every run has its own."""
+    runs = study.results["runs"]
+    keys = sorted({key for run in runs for key in run["config"]})
+    values = {key: [_shown(run["config"].get(key)) for run in runs] for key in keys}
+    differing = [key for key in keys if len(set(values[key])) > 1]
+    rows = [
+        [Cell(element("code", key), key), Cell(_each(study, key, values[key], key in differing))]
+        for key in keys
+    ]
+    columns = [Column("Setting", numeric=False), Column("Value", numeric=False, sortable=False)]
+    data = Data(
+        ["setting", *(f"{run['case']} seed {run['seed']}" for run in runs)],
+        [[key, *values[key]] for key in keys],
+    )
+    return figure("settings", "Settings of the runs, complete.", table("Settings", columns, rows), data)
+
+
+def _each(study: Study, key: str, values: list[str], differs: bool) -> Node:
+    if not differs:
+        return element("code", values[0])
+    runs = study.results["runs"]
+    groups: dict[str, list[str]] = {}
+    for run, value in zip(runs, values, strict=True):
+        groups.setdefault(value, []).append(f"{run['case']} {run['seed']}")
+    return [
+        element("div", element("code", value), element("small", f" {', '.join(names)}"))
+        for value, names in groups.items()
+    ]
+
+
+def _hyper_parameters(study: Study) -> Html:
+    columns = [
+        Column(title, numeric=False) for title in ("Method", "Case", "Chosen", "Tuned", "At the grid's edge")
+    ]
+    columns[2:3] = [Column("Seed"), columns[2]]
+    rows, data = [], []
+    for run in study.results["runs"]:
+        for entry in run["entries"]:
+            tuning = entry["tuning"]
+            chosen = ", ".join(f"{key}={_shown(value)}" for key, value in entry["config"].items())
+            tried = f"{len(tuning['table'])} tried" if tuning else "no"
+            edge = ", ".join(tuning["at_edge"]) if tuning else ""
+            texts = [entry["label"], run["case"], str(run["seed"]), chosen, tried, edge]
+            rows.append(
+                [Cell(element("code", text) if n == 3 else text, text) for n, text in enumerate(texts)]
+            )
+            data.append(texts)
+    names = ["method", "case", "seed", "chosen", "tuned", "at_edge"]
+    caption = (
+        "Hyper-parameters, chosen on source clients where they were tuned. A choice at the edge of its grid "
+        "may be better still beyond it."
+    )
+    return figure("hyper-parameters", caption, table("Hyper-parameters", columns, rows), Data(names, data))
+
+
+def _folded(title: str, content: Html) -> Html:
+    return element("details", element("summary", title), content)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

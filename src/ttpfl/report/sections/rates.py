@@ -1,0 +1,138 @@
+"""Learned rates: how far each part of the network may move, and in which direction."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from statistics import mean
+
+from ttpfl.report.chart import drawing, percent, said
+from ttpfl.report.markup import Html, element
+from ttpfl.report.numbers import aligned, signed
+from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
+from ttpfl.report.scale import Scale, covering
+from ttpfl.report.schema import Module
+from ttpfl.report.study import Case, Study, entry_of
+
+ROW = 34  # pixels
+BAR = 10
+
+ByCase = dict[str, list[Module]]
+
+
+def rates(study: Study) -> Section | None:
+    """Bars by block and by kind of module, for each method that has rates."""
+    learned = _learned(study)
+    if not learned:
+        return None
+    shown = {labels: _panel(by_case) for labels, by_case in learned.items()}
+    seeds = ", over the seeds" if len(study.seeds) > 1 else ""
+    caption = (
+        f"Mean learned rate of the modules in each block and of each kind{seeds}; the small "
+        "dots are single modules. A positive rate follows the unlabelled batch, a negative one goes against "
+        "it."
+    )
+    keys = [("gain", "positive"), ("harm", "negative")]
+    rows: list[list[Value]] = [
+        [labels, case, module["name"], module["block"], module["kind"], module["rate"]]
+        for labels, by_case in learned.items()
+        for case, modules in by_case.items()
+        for module in modules
+    ]
+    data = Data(["method", "case", "module", "block", "kind", "rate"], rows)
+    content = figure("rates-figure", caption, [panels("Rates of", shown), legend(keys)], data)
+    return Section("rates", "Learned rates", content)
+
+
+def _learned(study: Study) -> dict[str, ByCase]:
+    """Rates by method and case, mean over seeds; methods that share all their rates are named together."""
+    found: dict[str, ByCase] = {}
+    for label in study.labels:
+        by_case = {case.name: modules for case in study.cases if (modules := _mean_over_seeds(case, label))}
+        same = next((other for other, rates in found.items() if rates == by_case), None)
+        if same is not None:
+            found[f"{same}, {label}"] = found.pop(same)
+        elif by_case:
+            found[label] = by_case
+    return found
+
+
+def _mean_over_seeds(case: Case, label: str) -> list[Module]:
+    entries = [entry for run in case.runs if (entry := entry_of(run, label))]
+    of_seeds = [entry["rates"]["modules"] for entry in entries if entry["rates"]]
+    return [
+        Module(
+            name=same[0]["name"],
+            kind=same[0]["kind"],
+            block=same[0]["block"],
+            rate=mean(module["rate"] for module in same),
+        )
+        for same in zip(*of_seeds, strict=False)  # one network has the same modules with every seed
+    ]
+
+
+def _panel(by_case: ByCase) -> list[Html]:
+    scale = covering((m["rate"] for modules in by_case.values() for m in modules), also=[0])
+    rows = [
+        [_chart(case, modules, grouping, scale) for case, modules in by_case.items()]
+        for grouping in _GROUPINGS
+    ]
+    if len(by_case) == 1:  # side by side
+        rows = [[*rows[0], *rows[1]]]
+    return [element("div", charts, class_="multiples") for charts in rows]
+
+
+_GROUPINGS: dict[str, Callable[[Module], str]] = {
+    "block": lambda module: module["block"],
+    "kind": lambda module: module["kind"],
+}
+
+
+def _chart(case: str, modules: Sequence[Module], grouping: str, scale: Scale) -> Html:
+    bars = _bars(f"Rates by {grouping}, {case}", modules, _GROUPINGS[grouping], scale)
+    return element("div", element("h5", case, element("small", f"by {grouping}")), bars)
+
+
+def _bars(title: str, modules: Sequence[Module], key: Callable[[Module], str], scale: Scale) -> Html:
+    groups: dict[str, list[Module]] = {}
+    for module in modules:
+        groups.setdefault(key(module), []).append(module)
+    height = ROW * len(groups)
+    rows = [_row(ROW * place, name, group, scale) for place, (name, group) in enumerate(groups.items())]
+    return drawing(
+        title,
+        "Mean rate of each group as a bar from zero.",
+        height,
+        rows,
+        _axis(scale, height),
+        class_="bars",
+    )
+
+
+def _axis(scale: Scale, height: float) -> Iterator[Html]:
+    """Texts at both ends and at zero."""
+    values = [scale.low, 0.0, scale.high] if scale.low < 0 < scale.high else [scale.low, scale.high]
+    for value, text in zip(values, aligned(values), strict=True):
+        anchor = "start" if value == scale.low else "end" if value == scale.high else "middle"
+        yield element("text", text, class_=f"tick {anchor}", x=percent(scale(value)), y=height + 16)
+
+
+def _row(top: float, name: str, modules: Sequence[Module], scale: Scale) -> Iterator[Html]:
+    rate = mean(module["rate"] for module in modules)
+    middle = top + ROW - BAR
+    left, right = sorted([scale(0), scale(rate)])
+    zero = percent(scale(0))
+    digits = 2 - math.floor(math.log10(max(-scale.low, scale.high)))
+    told = partial(signed, digits=max(0, digits))
+    yield element("text", name, class_="bar-name", x=0, y=top + 14)
+    yield element("text", told(rate), class_="bar-value end", x="100%", y=top + 14)
+    yield element(
+        "rect",
+        class_=f"bar {'harm' if rate < 0 else 'gain'}",
+        x=percent(left), width=percent(right - left), y=middle - BAR / 2, height=BAR,
+        **said(f"{name}: mean {told(rate)} over {len(modules)} module{'s' * (len(modules) != 1)}"),
+    )  # fmt: skip
+    yield element("line", class_="base", x1=zero, x2=zero, y1=middle - BAR / 2 - 2, y2=middle + BAR / 2 + 2)
+    if len(modules) > 1:
+        for module in modules:
+            label = said(f"{module['name']}: {told(module['rate'])}")
+            yield element("circle", class_="dot", cx=percent(scale(module["rate"])), cy=middle, r=2, **label)

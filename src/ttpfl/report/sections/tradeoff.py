@@ -1,0 +1,96 @@
+"""Methods under feature shift against label shift: who helps under one and harms under the other."""
+
+from collections.abc import Iterator
+
+from ttpfl.report.chart import Axis, Canvas
+from ttpfl.report.markup import Html, element
+from ttpfl.report.numbers import plain, signed
+from ttpfl.report.parts import Data, Section, figure
+from ttpfl.report.placing import free_sides
+from ttpfl.report.scale import covering
+from ttpfl.report.study import BASELINE, Case, Study
+
+HEIGHT = 380
+WIDTHS = {"narrow": 290, "wide": 620}  # of the plot in pixels; texts that fit there fit into anything wider
+CHARACTER = 6.6  # pixels
+PLACES = {
+    "right": (8, 4, "start"),
+    "left": (-8, 4, "end"),
+    "above": (0, -9, "middle"),
+    "below": (0, 17, "middle"),
+}
+
+
+def tradeoff(study: Study) -> Section | None:
+    """A scatter, if there are cases named feature and label."""
+    feature, label = study.case("feature"), study.case("label")
+    if feature is None or label is None:
+        return None
+    names = [name for name in feature.lines if name in label.lines]
+    places = [(feature.lines[name].accuracy, label.lines[name].accuracy) for name in names]
+    canvas = Canvas(
+        Axis(covering(x for x, _ in places), "accuracy under feature shift, %"),
+        Axis(covering(y for _, y in places), "accuracy under label shift, %"),
+        HEIGHT,
+    )
+    points = [
+        canvas.point(*place, _said(name, feature, label), _class(name, study), r=5)
+        for name, place in zip(names, places, strict=True)
+    ]
+    texts = [_texts(canvas, names, places, kind) for kind in WIDTHS]
+    body = canvas.drawn(
+        "Methods under feature and label shift",
+        f"{len(names)} methods as points; the further right and up, the better.",
+        _cross(canvas, feature, label), points, texts,
+        class_="tall",
+    )  # fmt: skip
+    caption = (
+        "Mean accuracy of each method under feature shift and under label shift. The lines are those of no "
+        "adaptation: a method to the left of one or below the other harms under that shift."
+    )
+    data = Data(["method", "feature", "label"], [[n, x, y] for n, (x, y) in zip(names, places, strict=True)])
+    return Section("tradeoff", "Feature against label shift", figure("tradeoff-figure", caption, body, data))
+
+
+def _cross(canvas: Canvas, feature: Case, label: Case) -> Iterator[Html]:
+    if BASELINE not in feature.lines or BASELINE not in label.lines:
+        return
+    x, y = canvas.left(feature.lines[BASELINE].accuracy), canvas.top(label.lines[BASELINE].accuracy)
+    yield element("line", class_="zero", x1=x, x2=x, y1=0, y2=HEIGHT)
+    yield element("line", class_="zero", x1="0", x2="100%", y1=y, y2=y)
+
+
+def _class(name: str, study: Study) -> str:
+    return "baseline" if name == BASELINE else "s1" if name == study.order[0] else "s0"
+
+
+def _said(name: str, feature: Case, label: Case) -> str:
+    parts = []
+    for case in (feature, label):
+        line = case.lines[name]
+        change = f" ({signed(line.difference)})" if name != BASELINE else ""
+        parts.append(f"{case.name} {plain(line.accuracy)} %{change}")
+    return f"{name}: {', '.join(parts)}"
+
+
+def _texts(canvas: Canvas, names: list[str], places: list[tuple[float, float]], kind: str) -> Html:
+    """Names beside their points, as far as there is room at that width."""
+    width = WIDTHS[kind]
+    pixels = [(canvas.x.scale(x) * width, canvas.top(y)) for x, y in places]
+    sides = free_sides(pixels, [CHARACTER * len(name) for name in names], (-30, -8, width + 20, HEIGHT + 4))
+    return element(
+        "g",
+        [
+            _text(canvas, name, place, side)
+            for name, place, side in zip(names, places, sides, strict=True)
+            if side
+        ],
+        class_=f"names {kind}",
+        aria_hidden="true",
+    )
+
+
+def _text(canvas: Canvas, name: str, place: tuple[float, float], side: str) -> Html:
+    dx, dy, anchor = PLACES[side]
+    x, y = canvas.left(place[0]), canvas.top(place[1])
+    return element("text", name, x=x, y=y, dx=dx, dy=dy, class_=anchor)

@@ -1,0 +1,21 @@
+"""What theory promises: the paper's bounds (its Section 5), for values of any size. No torch is needed."""
+
+from ttpfl.theory.convergence import Convergence, convergence_bound, largest_step
+from ttpfl.theory.generalisation import (
+    Ball,
+    Bound,
+    clients_needed,
+    epsilon_guaranteed,
+    generalisation_bound,
+)
+
+__all__ = [
+    "Ball",
+    "Bound",
+    "Convergence",
+    "clients_needed",
+    "convergence_bound",
+    "epsilon_guaranteed",
+    "generalisation_bound",
+    "largest_step",
+]
