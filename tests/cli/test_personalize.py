@@ -193,7 +193,7 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
         (["--mean", "1,2"], "--mean 1,2: it takes a number for each"),
         (["--std", "1,0,1"], "three positive numbers"),
         (["--arch", "resnet17"], "there is no model 'resnet17'"),
-        (["--arch", "resnet18"], "has no 'layer1"),
+        (["--arch", "resnet18"], "'conv1.weight' has shape (32, 3, 3, 3) in m.safetensors"),
         (["--image-size", "32x20"], "the network does not take pictures of 32x20"),
         (["--rates", "m.safetensors"], "m.safetensors is not a sound rates file"),
         (["--rates", "r.safetensors", "--mode", "offline"], "mode='offline' is not one of"),
