@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ttpfl.errors import FederationError
-from ttpfl.federation.engine import Answer, Job, MakeWork, Work, attempt
+from ttpfl.federation.engine import attempt
+from ttpfl.federation.jobs import Answer, Job, MakeWork, Work
 from ttpfl.federation.state import Report
 
 log = logging.getLogger("ttpfl")
