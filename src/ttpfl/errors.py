@@ -35,3 +35,10 @@ class FederationError(TtpflError):
 
 class MethodError(TtpflError):
     """A test-time method is unknown, wrongly configured, or does not fit the model."""
+
+
+class RefusedError(FederationError):
+    """A message asks for, or offers, something that its reader does not accept.
+
+    Its text says nothing but what the message itself said: it may be sent back.
+    """

@@ -1,7 +1,7 @@
 """The simplest engine: one client after the other, in this process."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor
@@ -50,11 +50,16 @@ def attempt(work: Work, job: Job, message: Tensor, answer: Tensor) -> tuple[Repo
         return {}, f"{type(error).__name__}: {error}{notes}"
 
 
-@contextmanager
-def single_thread() -> Iterator[None]:
+def single_thread() -> AbstractContextManager[None]:
     """One thread while open: the number of threads decides about the order of sums inside an operation."""
+    return threads(1)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many threads while open."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

@@ -13,7 +13,8 @@ from ttpfl.data.parallel import cores
 from ttpfl.direction import DirectionCache, Objective, entropy
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.jobs import MakeEngine
-from ttpfl.federation.rate_work import RatesServer, RatesWork
+from ttpfl.federation.privacy import Participation, kept_key
+from ttpfl.federation.rate_work import RatesServer, RatesWork, privacy_spent
 from ttpfl.federation.roster import Clients, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import LearnSettings
@@ -46,6 +47,7 @@ def learn(
     loss: Loss = cross_entropy,
     logits: Readout | None = None,
     engine: MakeEngine | None = None,
+    noise_key: bytes | None = None,
 ) -> Learned:
     """Learn rates for `model` on the clients' validation data: `learn_rates` with all cores, and resumable.
 
@@ -62,6 +64,8 @@ def learn(
         loss: from logits and labels to the supervised loss.
         logits: from the model's output to logits.
         engine: makes what carries the work to the clients; processes on this machine, if None.
+        noise_key: the secret that the noise of `settings.privacy` follows from; for studies that must be
+            repeatable. If None a new one, kept in `run_dir` alone; local noise is then never the same twice.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -75,6 +79,7 @@ def learn(
     begin.check_fits(model)
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
+    participation = Participation(len(roster), cohort, settings.seed)
     size, processes = (
         len(begin.values),
         min(cohort, cores() if settings.workers is None else settings.workers),
@@ -83,7 +88,7 @@ def learn(
         RunInfo("learn", settings.rounds, len(roster), cohort, layout_of(model).length, size),
         settings,
         roster,
-        RatesServer(begin, settings),
+        RatesServer(begin, settings, participation, _server_key(settings, noise_key, run_dir)),
         lambda: RatesWork(
             Twin(model, begin.modules, readout=logits),
             begin,
@@ -92,6 +97,7 @@ def learn(
             DirectionCache(settings.direction_cache // max(1, processes), keep="first"),
             objective,
             loss,
+            noise_key,
         ),
         sticky=True,
         identity={
@@ -108,6 +114,8 @@ def learn(
     def result(values: Tensor, rounds: int) -> Rates:
         said = {"rounds": rounds, "clients": len(roster), "library": __version__}
         said |= {name: value for name, value in asdict(settings).items() if name not in ("rounds", "workers")}
+        if settings.privacy != "none":
+            said["spent"] = privacy_spent(settings, participation.most(rounds))
         return begin.with_values(
             values, mode=cast(Mode, settings.mode), learned=said, weights_hash=weights_hash(model)
         )
@@ -119,3 +127,9 @@ def learn(
     if run_dir is not None:
         learned.save(Path(run_dir) / "rates.safetensors")
     return Learned(learned, state.history)
+
+
+def _server_key(settings: LearnSettings, given: bytes | None, run_dir: str | PathLike[str] | None) -> bytes:
+    if settings.privacy != "central":
+        return b""
+    return kept_key(None if run_dir is None else Path(run_dir)) if given is None else given

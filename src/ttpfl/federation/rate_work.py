@@ -3,14 +3,17 @@
 No engine is imported here: whatever carries the messages calls the same functions.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from ttpfl.direction import DirectionCache, Objective
 from ttpfl.errors import BatchError
 from ttpfl.federation.jobs import Answer, Job
+from ttpfl.federation.privacy import SENSITIVITY, Participation, clipped, epsilon_of, gaussian, new_key
 from ttpfl.federation.rate_average import combined
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings
@@ -34,6 +37,8 @@ class RatesWork:
     cache: DirectionCache
     objective: Objective
     loss: Loss
+    noise_key: bytes | None = None
+    """For runs that must be repeatable: where the noise of privacy="local" comes from; secret, if None."""
 
     def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
         """Epochs over the client's batches, always in the same order."""
@@ -56,8 +61,18 @@ class RatesWork:
                 )
         if not tally.samples:
             raise BatchError("the client has no data: leave it out")
-        answer.copy_(rates.values)
-        return {"validation": asdict(tally)}
+        answer.copy_(self._released(job, message, rates.values))
+        # Losses and counts have no noise, so they stay where they are when the client does not trust anybody.
+        return {} if settings.privacy == "local" else {"validation": asdict(tally)}
+
+    def _released(self, job: Job, before: Tensor, after: Tensor) -> Tensor:
+        if self.settings.privacy != "local":
+            return after
+        change = clipped(after - before, self.settings.clip)
+        # Never the same noise twice: two answers with the same noise would show their difference.
+        key = new_key() if self.noise_key is None else self.noise_key
+        noise = gaussian(key, job.round, job.client, count=len(change))
+        return (before.double() + change + self.settings.noise * self.settings.clip * noise).to(after.dtype)
 
 
 class RatesServer:
@@ -65,11 +80,15 @@ class RatesServer:
 
     part: Part = "validation"
 
-    def __init__(self, begin: Rates, settings: LearnSettings) -> None:
-        self._begin, self._settings = begin, settings
+    def __init__(
+        self, begin: Rates, settings: LearnSettings, participation: Participation, noise_key: bytes = b""
+    ) -> None:
+        self._begin, self._settings, self._participation = begin, settings, participation
+        self._noise_key = noise_key
 
     def begin(self, state: RunState) -> None:
         """A new round."""
+        self._state = state
         self._rates: list[Rates] = []
         self._tallies = Tallies()
 
@@ -84,8 +103,33 @@ class RatesServer:
 
     def finish(self) -> Tensor:
         """Their mean, or what was chosen instead."""
-        return combined(self._rates, self._settings.average, self._settings.trim).values
+        settings, before = self._settings, self._state.vector
+        if settings.privacy != "central":
+            return combined(self._rates, settings.average, settings.trim).values
+        changes = [clipped(rates.values - before, settings.clip) for rates in self._rates]
+        columns = torch.stack(changes, dim=1).tolist()
+        total = torch.tensor([math.fsum(column) for column in columns], dtype=torch.float64)
+        total += (
+            settings.noise * settings.clip * gaussian(self._noise_key, self._state.round, count=len(before))
+        )
+        return (before.double() + total / len(changes)).to(before.dtype)
 
     def summary(self) -> Record:
-        """Loss and accuracy after adaptation, with the rates as they were when each batch came."""
-        return self._tallies.summary()
+        """Loss and accuracy after adaptation, with the rates as they were when each batch came.
+
+        With privacy there are none, since they have no noise; there is the epsilon of all rounds so far.
+        """
+        if self._settings.privacy == "none":
+            return self._tallies.summary()
+        return privacy_spent(self._settings, self._participation.most(self._state.round + 1))
+
+
+def privacy_spent(settings: LearnSettings, participations: int) -> Record:
+    """What the busiest client has given away after so many rounds in cohorts."""
+    sensitivity = SENSITIVITY[settings.privacy]
+    epsilon = epsilon_of(settings.noise, participations, settings.delta, sensitivity)
+    return {
+        "epsilon": None if math.isinf(epsilon) else epsilon,  # None: no bound at all
+        "delta": settings.delta,
+        "participations": participations,
+    }
