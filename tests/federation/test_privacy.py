@@ -12,15 +12,8 @@ from small_clients import clients, mlp
 
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, learn
-from ttpfl.federation.privacy import (
-    Participation,
-    clipped,
-    delta_of,
-    epsilon_of,
-    gaussian,
-    kept_key,
-    noise_for,
-)
+from ttpfl.federation.accountant import delta_of, epsilon_of, noise_for
+from ttpfl.federation.privacy import Participation, clipped, gaussian, kept_key
 from ttpfl.learning import draw_cohort
 from ttpfl.rates import Rates
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ttpfl._version import __version__
-from ttpfl.cli import compare, data, federation
+from ttpfl.cli import compare, data, federation, flower
 from ttpfl.cli.errors import Commands
 
 app = typer.Typer(
@@ -43,3 +43,4 @@ app.add_typer(data.app, name="data")
 app.command("train")(federation.train)
 app.command("learn")(federation.learn)
 app.command("compare")(compare.compare)
+app.add_typer(flower.app, name="flower")

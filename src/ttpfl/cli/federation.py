@@ -22,6 +22,16 @@ Out = Annotated[
     Path, typer.Option(help="The run's folder: checkpoints, history and result.", file_okay=False)
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the newest checkpoint in --out.")]
+Engine = Annotated[str, typer.Option(help="Where clients are: local (this machine) or flower (real sites).")]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--federation", help="flower: the folder of `ttpfl flower init`.", file_okay=False, show_default=False
+    ),
+]
+Deadline = Annotated[
+    float, typer.Option(min=0, help="flower: seconds that a round waits after half of the answers came.")
+]
 Log = Annotated[
     Path | None, typer.Option(help="A folder for a TensorBoard log.", file_okay=False, show_default=False)
 ]
@@ -29,8 +39,8 @@ Log = Annotated[
 
 @with_settings(TrainSettings)
 def train(
-    name: Name,
     out: Out,
+    name: Name | None = None,
     model: Annotated[
         str, typer.Option(help="shallow_cnn, resnet18, resnet50, or your own as package.module:function.")
     ] = "shallow_cnn",
@@ -44,13 +54,33 @@ def train(
     data_dir: DataDir = None,
     resume: Resume = False,
     tensorboard: Log = None,
+    engine: Engine = "local",
+    federation: Home = None,
+    deadline: Deadline = 60.0,
+    classes: Annotated[
+        int | None, typer.Option(min=2, help="flower: classes of the sites' data.", show_default=False)
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, help="flower: size of the sites' images.", show_default=False)
+    ] = None,
     *,
     settings: TrainSettings,
 ) -> None:
-    """Train a global model over the source clients of a data set."""
+    """Train a global model over the source clients of a data set, or over real sites."""
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import train as run
 
+    if _over_sites(engine):
+        from ttpfl.cli.sites import train_over_sites
+
+        build = {"name": model, "num_classes": classes, "image_size": image_size}
+        if name is not None or classes is None or image_size is None:
+            raise typer.BadParameter("with --engine flower give --classes and --image-size, and no data set")
+        begin = _begin(build, weights, settings.seed)
+        train_over_sites(begin, build, _home(federation), out, settings, resume, deadline)
+        return
+    if name is None:
+        raise typer.BadParameter("name the data set: `ttpfl data list` shows all")
     choices = merged({"shift": shift, "held_out": held_out, "seed": settings.seed}, set_ or ())
     said = {"name": name, "options": options(option or ()), "choices": choices}
     clients = _clients(said, data_dir, out)
@@ -67,7 +97,7 @@ def train(
             evaluate=Evaluator(clients.population.target, clients.answers).of_model,
             card={"build": build, "data": said, "population": clients.manifest.digest},
         )
-    _report(out / "model.safetensors", trained.history)
+    report(out / "model.safetensors", trained.history)
 
 
 @with_settings(LearnSettings)
@@ -83,10 +113,21 @@ def learn(
     data_dir: DataDir = None,
     resume: Resume = False,
     tensorboard: Log = None,
+    engine: Engine = "local",
+    federation: Home = None,
+    deadline: Deadline = 60.0,
     *,
     settings: LearnSettings,
 ) -> None:
-    """Learn the rates of a trained model's modules on the same source clients' validation data."""
+    """Learn the rates of a trained model's modules on the same source clients' validation data.
+
+    With --engine flower: on the validation data of real sites.
+    """
+    if _over_sites(engine):
+        from ttpfl.cli.sites import learn_over_sites
+
+        learn_over_sites(model_file, rates, _home(federation), out, settings, resume, deadline)
+        return
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn as run
     from ttpfl.models import load_model
@@ -106,7 +147,19 @@ def learn(
             callbacks=_callbacks(tensorboard),
             evaluate=lambda found: evaluator.of_rates(model, found),
         )
-    _report(out / "rates.safetensors", learned.history)
+    report(out / "rates.safetensors", learned.history)
+
+
+def _over_sites(engine: str) -> bool:
+    if engine not in ("local", "flower"):
+        raise typer.BadParameter(f"--engine is {engine!r}: it must be local or flower")
+    return engine == "flower"
+
+
+def _home(federation: Path | None) -> Path:
+    if federation is None:
+        raise typer.BadParameter("--engine flower needs --federation, the folder of `ttpfl flower init`")
+    return federation
 
 
 def _clients(said: dict[str, Any], data_dir: Path | None, out: Path) -> "Federated":
@@ -165,11 +218,24 @@ def _interruption() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _report(path: Path, history: list[dict[str, Any]]) -> None:
-    last = history[-1]
-    figures = ", ".join(
+def report(path: Path, history: list[dict[str, Any]]) -> None:
+    """Say what was written."""
+    typer.echo(f"{path} written after {len(history)} rounds: {figures(history[-1])}")
+
+
+def figures(record: dict[str, Any]) -> str:
+    """A round in words.
+
+    >>> figures({"round": 3, "validation_loss": 0.51234, "failed": []})
+    'validation loss 0.5123'
+    >>> figures({"round": 3, "epsilon": 2.0, "delta": 1e-5})
+    'epsilon 2 at delta 1e-05'
+    """
+    parts = [
         f"{name.replace('_', ' ')} {value:.4g}"
-        for name, value in last.items()
+        for name, value in record.items()
         if name.endswith(("_loss", "_accuracy"))
-    )
-    typer.echo(f"{path} written after {len(history)} rounds: {figures}")
+    ]
+    if record.get("epsilon") is not None:
+        parts.append(f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}")
+    return ", ".join(parts)

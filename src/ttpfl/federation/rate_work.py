@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ttpfl.direction import DirectionCache, Objective
 from ttpfl.errors import BatchError
+from ttpfl.federation.accountant import SENSITIVITY, epsilon_of
 from ttpfl.federation.jobs import Answer, Job
-from ttpfl.federation.privacy import SENSITIVITY, Participation, clipped, epsilon_of, gaussian, new_key
+from ttpfl.federation.privacy import Participation, clipped, gaussian, new_key
 from ttpfl.federation.rate_average import combined
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings
