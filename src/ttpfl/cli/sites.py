@@ -74,7 +74,7 @@ def _carry_out(
         str(out.absolute()),
         list(federation.sites),
         asdict(settings),
-        patience=asdict(Patience(deadline=deadline)),
+        patience=asdict(Patience(deadline=deadline, connect=deadline)),
         **more,
     )
     shown = len(_history(out))

@@ -4,6 +4,8 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ def program(name: str) -> str:
     return found
 
 
-def flwr(federation: Federation, *arguments: str, seconds: float = 60) -> dict[str, Any]:
+def flwr(federation: Federation, *arguments: str, seconds: float = 180) -> dict[str, Any]:
     """What the command `flwr ... --format json` says; an error if it does not succeed."""
     command = [program("flwr"), *arguments, "--format", "json"]
     try:
@@ -59,17 +61,24 @@ def register(federation: Federation, name: str, public_key: Path | None = None) 
     known = nodes(federation)
     if name in known:
         raise FederationError(f"{name!r} is registered already: use rotate to give it another key")
-    key = public_key or federation.site(name) / "key.pub"
-    said = flwr(federation, "supernode", "register", str(key), "federation", "--name", name)
-    _write(federation, {**known, name: int(said["node-id"])})
+    _write(federation, {**known, name: _let_in(federation, name, public_key)})
 
 
 def register_all(federation: Federation) -> list[str]:
     """Those that are not registered yet."""
-    new = [name for name in federation.sites if name not in nodes(federation)]
-    for name in new:
-        register(federation, name)
+    known = nodes(federation)
+    new = [name for name in federation.sites if name not in known]
+    # Side by side: each takes seconds, since the command has to start.
+    with ThreadPoolExecutor(8) as pool:
+        found = dict(zip(new, pool.map(partial(_let_in, federation), new), strict=True))
+    _write(federation, {**known, **found})
     return new
+
+
+def _let_in(federation: Federation, name: str, public_key: Path | None = None) -> int:
+    key = public_key or federation.site(name) / "key.pub"
+    said = flwr(federation, "supernode", "register", str(key), "federation", "--name", name)
+    return int(said["node-id"])
 
 
 def revoke(federation: Federation, name: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from ttpfl.flower.folder import Federation
 
 SERVER = "superlink"
 
+_children: list[subprocess.Popen[bytes]] = []  # kept: else Python complains that they still run
+
 
 class Started(NamedTuple):
     """A process that was started here; a later one with the same number has another time."""
@@ -29,6 +32,8 @@ class Started(NamedTuple):
     @property
     def alive(self) -> bool:
         """Whether it still runs."""
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, os.WNOHANG)  # a child that has ended is gone only when somebody looks
         return _since(self.pid) == self.since
 
 
@@ -58,6 +63,7 @@ def start(federation: Federation, name: str) -> None:
             stderr=log,
             start_new_session=True,
         )
+    _children.append(process)
     _write(federation, {**known, name: Started(process.pid, _since(process.pid))})
 
 
