@@ -127,21 +127,18 @@ def work_times(federation: Federation) -> list[float]:
     """From a task's arrival in the app to its answer, by the sites' audit logs."""
     found = []
     for name in SITES:
-        lines = [
-            json.loads(line) for line in (federation.site(name) / "audit.jsonl").read_text().splitlines()
-        ]
-        tasks = [line for line in lines if line["type"] == "train.task"][
-            2:
-        ]  # the first only asks for the model
+        text = (federation.site(name) / "audit.jsonl").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        # The first task and its answer only say that the model is lacking.
+        tasks = [line for line in lines if line["type"] == "train.task"][2:]
         times = [datetime.fromisoformat(line["time"]).timestamp() for line in tasks]
         found += [end - start for start, end in zip(times[::2], times[1::2], strict=True)]
     return found
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     options.add_argument("--rounds", type=int, default=5)
     rounds = options.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:

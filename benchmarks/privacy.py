@@ -2,8 +2,8 @@
 
     python benchmarks/privacy.py [--seeds 2] [--out privacy.json]
 
-Digits, hybrid shift: 80 source clients learn rates by the local engine with the code that a real federation
-uses; 20 target clients then adapt with them. For every seed:
+Digits, hybrid shift: 60 source clients learn rates by the local engine with the code that a real federation
+uses; 10 target clients then adapt with them. For every seed:
 
 - privacy: no noise, and epsilon = 1, 2, 4, 8 (delta = 1e-4), central and local, as well as clipping alone;
 - liars: 10 % and 30 % of the source clients answer with the opposite of their change, ten times as far,
@@ -39,7 +39,7 @@ from ttpfl.models import shallow_cnn
 from ttpfl.rates import Rates
 from ttpfl.twin import Twin
 
-SOURCES, TARGETS = 80, 20
+SOURCES, TARGETS = 60, 10
 DELTA = 1e-4
 LEARN = LearnSettings(rounds=20, batch_size=20, lr=0.3, workers=0)
 CLIP = 0.05
@@ -74,7 +74,7 @@ class Study:
             shift="hybrid",
             source_clients=SOURCES,
             target_clients=TARGETS,
-            validation=0.22,
+            validation=0.15,
             prepare=True,
             seed=seed,
         )
@@ -82,7 +82,7 @@ class Study:
         self.evaluator = Evaluator(population.target, answers)
         torch.manual_seed(seed)
         begin = shallow_cnn(num_classes=10, image_size=28)
-        settings = TrainSettings(rounds=30, seed=seed, validate_every=0)
+        settings = TrainSettings(rounds=15, seed=seed, validate_every=0)
         self.model = train(begin, self.clients, settings).model
         self.data = {client.id: client.validation() for client in self.clients}
         self.cache = DirectionCache(2**30, keep="first")
@@ -137,9 +137,8 @@ def _against(average: str, share: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     options.add_argument("--seeds", type=int, default=2)
     options.add_argument("--out", type=Path)
     chosen = options.parse_args()

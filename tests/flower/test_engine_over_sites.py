@@ -165,6 +165,8 @@ def metrics(**values: Any) -> Any:
         (metrics(pixels=3), "'pixels', which nobody asked for"),
         (metrics(samples=float("inf")), "inf for 'samples'"),
         (metrics(samples=-3), "cannot be negative"),
+        (metrics(samples=3), "incomplete count of 'samples'"),
+        (metrics(**{"validation.samples": 3}), "incomplete count of 'validation'"),
         (lambda content: content.pop("arrays"), "no record 'arrays'"),
     ],
 )

@@ -117,7 +117,19 @@ def read_answer(content: RecordDict, task: Task, length: int, largest: float) ->
     peak = float(vector.abs().max()) if length else 0.0
     if peak > largest:
         raise RefusedError(f"its answer has the value {peak:g}, which is out of bounds ({largest:g})")
-    return vector, unflattened(dict(content.metric_records.get("metrics", MetricRecord())))
+    report = unflattened(dict(content.metric_records.get("metrics", MetricRecord())))
+    _check_complete(task.kind, report)
+    return vector, report
+
+
+def _check_complete(kind: str, report: Report) -> None:
+    """The server adds up what is in a report, so nothing may be missing."""
+    tallies = report if kind == "learn" else report.get("tallies", {})
+    if kind == "train" and (not isinstance(report.get("samples"), int) or "train" not in tallies):
+        raise RefusedError("its answer does not say how many samples it trained on")
+    for name, tally in tallies.items():
+        if not isinstance(tally, dict) or tally.keys() != {"samples", "loss", "right"}:
+            raise RefusedError(f"its answer has an incomplete count of {name!r}")
 
 
 def flattened(report: Report, prefix: str = "") -> dict[str, int | float]:
