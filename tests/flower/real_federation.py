@@ -20,7 +20,7 @@ from ttpfl.flower.create import create
 from ttpfl.flower.folder import Federation
 from ttpfl.rates import Rates
 
-PATIENCE = 400  # seconds: machines that run tests may be busy with other things
+PATIENCE = 1800  # seconds: machines that run tests may be very busy with other things
 
 
 @contextmanager

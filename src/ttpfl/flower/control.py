@@ -25,7 +25,7 @@ def program(name: str) -> str:
     return found
 
 
-def flwr(federation: Federation, *arguments: str, seconds: float = 180) -> dict[str, Any]:
+def flwr(federation: Federation, *arguments: str, seconds: float = 300) -> dict[str, Any]:
     """What the command `flwr ... --format json` says; an error if it does not succeed."""
     command = [program("flwr"), *arguments, "--format", "json"]
     try:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from ttpfl.flower.folder import Federation
 
 SERVER = "superlink"
 
-_children: list[subprocess.Popen[bytes]] = []  # kept: else Python complains that they still run
+_children: dict[int, subprocess.Popen[bytes]] = {}  # of this process, by their id
 
 
 class Started(NamedTuple):
@@ -32,8 +31,8 @@ class Started(NamedTuple):
     @property
     def alive(self) -> bool:
         """Whether it still runs."""
-        with suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)  # a child that has ended is gone only when somebody looks
+        if (child := _children.get(self.pid)) is not None:
+            child.poll()  # a child that has ended is gone only when its parent has looked
         return _since(self.pid) == self.since
 
 
@@ -63,7 +62,7 @@ def start(federation: Federation, name: str) -> None:
             stderr=log,
             start_new_session=True,
         )
-    _children.append(process)
+    _children[process.pid] = process
     _write(federation, {**known, name: Started(process.pid, _since(process.pid))})
 
 

@@ -1,14 +1,13 @@
 """The Flower ServerApp: an order is carried out by the same rounds as on one machine, over real sites."""
 
-import fcntl
 import json
 import logging
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -22,6 +21,7 @@ from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.order import Order, write_outcome
 from ttpfl.flower.patience import Patience
+from ttpfl.flower.run_lock import alone
 from ttpfl.models import load_model
 from ttpfl.rates import Rates
 
@@ -33,11 +33,31 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Carry out the order in the run's configuration, from its newest checkpoint on."""
-    order, token = Order.read(str(context.run_config["order"])), str(context.run_config["token"])
     logging.basicConfig(level=logging.INFO)
+    order, token = Order.read(str(context.run_config["order"])), str(context.run_config["token"])
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            with alone(Path(order.out), token):
+                _with_outcome(order, token, grid)
+        except Exception as error:
+            failures.append(error)
+
+    # Not in the main thread: signals there are Flower's, which ends this process when its superlink is gone.
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    while worker.is_alive():
+        worker.join(0.5)
+    if failures:
+        raise failures[0]
+
+
+def _with_outcome(order: Order, token: str, grid: Grid) -> None:
     try:
-        with _alone(Path(order.out)):
-            carry_out(order, grid)
+        carry_out(order, grid)
+    except httpx.HTTPError:
+        raise  # the superlink is gone: there is no outcome, and the run will be begun again
     except Exception as error:
         write_outcome(order.out, token, f"{type(error).__name__}: {error}")
         raise
@@ -144,19 +164,3 @@ class _Carrier(Callback):
             counts = vars(self._engine.counts)
             with open(Path(self._order.out) / "messages.jsonl", "a") as file:
                 file.write(json.dumps({"round": record["round"], "time": time.time(), **counts}) + "\n")
-
-
-@contextmanager
-def _alone(out: Path, patience: float = 120.0) -> Iterator[None]:
-    """Only one run writes to a folder: one that was lost may take a moment to notice it."""
-    end = time.monotonic() + patience
-    with open(out / ".lock", "w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise FederationError(f"another run is writing to {out}: wait, or stop it") from None
-                time.sleep(0.5)
-        yield

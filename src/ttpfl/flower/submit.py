@@ -12,12 +12,13 @@ from ttpfl.errors import FederationError
 from ttpfl.flower.control import flwr
 from ttpfl.flower.folder import Federation
 from ttpfl.flower.order import Order, read_outcome
+from ttpfl.flower.run_lock import died
 
 log = logging.getLogger("ttpfl")
 
 ATTEMPTS = 10
 POLL = 1.0
-LOOK_EVERY = 10.0  # seconds from one question to the superlink to the next
+LOOK_EVERY = 30.0  # seconds from one question to the superlink to the next
 UNREACHABLE = 600.0  # seconds that a superlink may be away
 
 
@@ -60,6 +61,8 @@ def _wait(
     while (outcome := read_outcome(order.out, token)) is None:
         watch()
         time.sleep(POLL)
+        if died(Path(order.out), token):
+            return read_outcome(order.out, token)
         if time.monotonic() - looked > LOOK_EVERY:
             if _ended(federation, run):
                 return read_outcome(order.out, token)
