@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttpfl.cli.flower import needs_flower
 from ttpfl.cli.options import DataDir, HeldOut, Name, Options, Sets, Shift
 from ttpfl.cli.settings import with_settings
 from ttpfl.cli.values import merged, options
@@ -153,6 +154,8 @@ def learn(
 def _over_sites(engine: str) -> bool:
     if engine not in ("local", "flower"):
         raise typer.BadParameter(f"--engine is {engine!r}: it must be local or flower")
+    if engine == "flower":
+        needs_flower()
     return engine == "flower"
 
 

@@ -20,6 +20,16 @@ PublicKey = Annotated[
 ]
 
 
+def needs_flower() -> None:
+    """A clear word where the extra is not installed."""
+    from importlib.util import find_spec
+
+    from ttpfl.errors import FederationError
+
+    if find_spec("flwr") is None:
+        raise FederationError("Flower is not installed: pip install 'ttpfl[flower]'")
+
+
 @app.command()
 def init(
     home: Home,
@@ -32,6 +42,7 @@ def init(
     ] = None,
 ) -> None:
     """Write everything for a federation: certificates, keys, scripts, configuration, instructions."""
+    needs_flower()
     from ttpfl.flower.create import create
 
     names = [f"site-{number}" for number in range(int(sites))] if sites.isdecimal() else sites.split(",")
@@ -118,6 +129,7 @@ def key(
     folder: Annotated[Path, typer.Argument(help="The site's folder.", file_okay=False, exists=True)],
 ) -> None:
     """Make a new key pair for a site, at the site: send key.pub to the server's operator."""
+    needs_flower()
     from ttpfl.flower.certificates import make_node_key
 
     make_node_key(folder / "key")

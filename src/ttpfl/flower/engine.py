@@ -11,7 +11,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from ttpfl.errors import RefusedError
+from ttpfl.errors import FederationError, RefusedError
 from ttpfl.federation.jobs import Answer, Job
 from ttpfl.flower.messages import (
     LACKING,
@@ -135,6 +135,15 @@ class GridEngine:
         except RefusedError as refusal:
             return Answer(job, message, {}, str(refusal))
 
+    def _send(self, message: Message) -> str:
+        """The message's identity, by which its reply is found."""
+        identities = list(self._grid.push_messages([message]))
+        if not identities or identities[0] is None:
+            raise FederationError(
+                f"Flower did not take a message of the type {message.metadata.message_type}: see its log"
+            )
+        return identities[0]
+
     def _exchange(self, kind: str, letters: Mapping[int, tuple[int, RecordDict]]) -> dict[int, Message]:
         """Send one message to each client's node; the replies that came in time, by client."""
         if not letters:
@@ -142,8 +151,7 @@ class GridEngine:
         # One at a time: together they may be too large for one request.
         sent: dict[str, int] = {}
         for client, (node, records) in letters.items():
-            (identity,) = self._grid.push_messages([Message(records, node, kind, ttl=self._patience.longest)])
-            sent[identity] = client
+            sent[self._send(Message(records, node, kind, ttl=self._patience.longest))] = client
         begin, replies = self._clock(), dict[int, Message]()
         waiting = Waiting(set(sent), self._patience.deadline, self._patience.longest)
         while waiting.open and self._clock() - begin < waiting.end:
@@ -153,6 +161,8 @@ class GridEngine:
                 about = reply.metadata.reply_to_message_id
                 if waiting.answered(about, self._clock() - begin):
                     replies[sent[about]] = reply
+                elif reply.has_error():
+                    self._given_up.discard(about)  # Flower says that nothing will come any more
                 else:
                     strays.append(about)
             count_strays(strays, self._given_up, self.counts)
