@@ -48,6 +48,7 @@ bench: $(READY) ## Speed and memory of the core, of the corruptions and of popul
 	$(TEST_ENV) $(BIN)/python benchmarks/corruptions.py
 	$(TEST_ENV) $(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/federation.py
+	$(TEST_ENV) $(BIN)/python benchmarks/flower.py
 
 clean: ## Remove the environment and everything generated
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -47,3 +47,10 @@ class TheoryError(TtpflError):
 
 class ReportError(TtpflError):
     """A file of results cannot be made into a report."""
+
+
+class RefusedError(FederationError):
+    """A message asks for, or offers, something that its reader does not accept.
+
+    Its text says nothing but what the message itself said: it may be sent back.
+    """

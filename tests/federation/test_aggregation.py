@@ -152,6 +152,33 @@ def test_unknown_average() -> None:
         combined(some_rates(2), "mode")
 
 
+@pytest.mark.parametrize("count", [5, 9, 20])
+def test_krum_is_the_client_with_the_closest_neighbours(count: int) -> None:
+    rates, liars = some_rates(count), -(-count // 10)
+    rows = [client.values.double() for client in rates]
+
+    def score(own: int) -> float:
+        others = sorted(float((rows[own] - row).square().sum()) for i, row in enumerate(rows) if i != own)
+        return sum(others[: count - liars - 2])
+
+    best = min(range(count), key=score)
+    assert torch.equal(combined(rates, "krum", 0.1).values, rates[best].values)
+    assert torch.equal(combined(rates[::-1], "krum", 0.1).values, rates[best].values)
+
+
+def test_krum_is_not_moved_by_liars() -> None:
+    rates = some_rates(10)
+    for liar in rates[:3]:
+        liar.values[:] = 1000.0
+    chosen = combined(rates, "krum", 0.3).values
+    assert any(torch.equal(chosen, honest.values) for honest in rates[3:])
+
+
+def test_krum_says_how_many_clients_it_needs() -> None:
+    with pytest.raises(FederationError, match="at least 5 clients where 2 may lie, but 4 answered"):
+        combined(some_rates(4), "krum", 0.4)
+
+
 def test_state_vector_there_and_back() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:

@@ -15,7 +15,8 @@ from small_clients import wait_until_gone
 from torch import Tensor
 
 from ttpfl.errors import FederationError
-from ttpfl.federation.engine import Engine, Job, MakeWork, Serial
+from ttpfl.federation.engine import Serial
+from ttpfl.federation.jobs import Engine, Job, MakeWork
 from ttpfl.federation.processes import Processes
 
 LENGTH = 4

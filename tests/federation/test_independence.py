@@ -36,6 +36,8 @@ def imported(module: str) -> set[str]:
     [
         "ttpfl.federation.local_training",
         "ttpfl.federation.aggregation",
+        "ttpfl.federation.model_work",
+        "ttpfl.federation.rate_work",
         "ttpfl.federation.rate_average",
         "ttpfl.federation.state_vector",
         "ttpfl.federation.tally",

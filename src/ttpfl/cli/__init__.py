@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ttpfl._version import __version__
-from ttpfl.cli import bound, compare, data, experiment, federation, methods, personalize, report
+from ttpfl.cli import bound, compare, data, experiment, federation, flower, methods, personalize, report
 from ttpfl.cli.errors import DEBUG, EXIT_CODES
 from ttpfl.cli.group import Commands, paragraphs
 from ttpfl.cli.messages import show_warnings
@@ -23,6 +23,7 @@ CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     "Learn on source clients": {
         "train": federation.train,
         "learn": federation.learn,
+        "flower": flower.app,
     },
     "Compare": {
         "compare": compare.compare,

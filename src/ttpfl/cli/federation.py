@@ -11,6 +11,7 @@ import typer
 
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
+from ttpfl.cli.flower import needs_flower
 from ttpfl.cli.foreign import trained_model
 from ttpfl.cli.options import Arch, DataDir, HeldOut, Json, Name, Options, Sets, Shift
 from ttpfl.cli.output import answer
@@ -26,6 +27,16 @@ Out = Annotated[
     Path, typer.Option(help="The run's folder: checkpoints, history and result.", file_okay=False)
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the newest checkpoint in --out.")]
+Engine = Annotated[str, typer.Option(help="Where clients are: local (this machine) or flower (real sites).")]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--federation", help="flower: the folder of `ttpfl flower init`.", file_okay=False, show_default=False
+    ),
+]
+Deadline = Annotated[
+    float, typer.Option(min=0, help="flower: seconds that a round waits after half of the answers came.")
+]
 Log = Annotated[
     Path | None, typer.Option(help="A folder for a TensorBoard log.", file_okay=False, show_default=False)
 ]
@@ -33,8 +44,8 @@ Log = Annotated[
 
 @with_settings(TrainSettings)
 def train(
-    name: Name,
     out: Out,
+    name: Name | None = None,
     model: Annotated[
         str,
         typer.Option(
@@ -53,14 +64,34 @@ def train(
     resume: Resume = False,
     tensorboard: Log = None,
     json: Json = False,
+    engine: Engine = "local",
+    federation: Home = None,
+    deadline: Deadline = 60.0,
+    classes: Annotated[
+        int | None, typer.Option(min=2, help="flower: classes of the sites' data.", show_default=False)
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, help="flower: size of the sites' images.", show_default=False)
+    ] = None,
     *,
     settings: TrainSettings,
 ) -> None:
-    """Train a global model over the source clients of a data set."""
+    """Train a global model over the source clients of a data set, or over real sites."""
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import train as run
     from ttpfl.models import Signature
 
+    if _over_sites(engine):
+        from ttpfl.cli.sites import train_over_sites
+
+        build = {"name": model, "num_classes": classes, "image_size": image_size}
+        if name is not None or classes is None or image_size is None:
+            raise typer.BadParameter("with --engine flower give --classes and --image-size, and no data set")
+        begin = _begin(build, weights, settings.seed)
+        train_over_sites(begin, build, _home(federation), out, settings, resume, deadline)
+        return
+    if name is None:
+        raise typer.BadParameter("name the data set: `ttpfl data list` shows all")
     choices = merged({"shift": shift, "held_out": held_out, "seed": settings.seed}, set_ or ())
     said = {"name": name, "options": options(option or ()), "choices": choices}
     clients = _clients(said, data_dir, out)
@@ -82,7 +113,7 @@ def train(
                 "signature": asdict(Signature.of(facts)),
             },
         )
-    _report(out / "model.safetensors", trained.history, json)
+    report(out / "model.safetensors", trained.history, json)
 
 
 @with_settings(LearnSettings)
@@ -100,13 +131,22 @@ def learn(
     resume: Resume = False,
     tensorboard: Log = None,
     json: Json = False,
+    engine: Engine = "local",
+    federation: Home = None,
+    deadline: Deadline = 60.0,
     *,
     settings: LearnSettings,
 ) -> None:
     """Learn how far each module of a trained model may adapt.
 
-    The rates are learned on the validation data of the source clients that it was trained on.
+    The rates are learned on the validation data of the source clients that it was trained on; with
+    --engine flower, on the validation data of real sites.
     """
+    if _over_sites(engine):
+        from ttpfl.cli.sites import learn_over_sites
+
+        learn_over_sites(model_file, rates, _home(federation), out, settings, resume, deadline)
+        return
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn as run
     from ttpfl.rates import Rates
@@ -125,7 +165,21 @@ def learn(
             callbacks=_callbacks(tensorboard),
             evaluate=lambda found: evaluator.of_rates(model, found),
         )
-    _report(out / "rates.safetensors", learned.history, json)
+    report(out / "rates.safetensors", learned.history, json)
+
+
+def _over_sites(engine: str) -> bool:
+    if engine not in ("local", "flower"):
+        raise typer.BadParameter(f"--engine is {engine!r}: it must be local or flower")
+    if engine == "flower":
+        needs_flower()
+    return engine == "flower"
+
+
+def _home(federation: Path | None) -> Path:
+    if federation is None:
+        raise typer.BadParameter("--engine flower needs --federation, the folder of `ttpfl flower init`")
+    return federation
 
 
 def _clients(said: dict[str, Any], data_dir: Path | None, out: Path | None) -> "Federated":
@@ -179,12 +233,25 @@ def _resumable() -> AbstractContextManager[None]:
     return resumable(f"ttpfl {shlex.join(command)}")
 
 
-def _report(path: Path, history: list[dict[str, Any]], as_json: bool) -> None:
-    last = history[-1]
-    figures = ", ".join(
+def report(path: Path, history: list[dict[str, Any]], as_json: bool = False) -> None:
+    """Say what was written."""
+    words = f"{path} written after {len(history)} rounds: {figures(history[-1])}"
+    answer({"result": path, "rounds": len(history), "last_round": history[-1]}, words, as_json=as_json)
+
+
+def figures(record: dict[str, Any]) -> str:
+    """A round in words.
+
+    >>> figures({"round": 3, "validation_loss": 0.51234, "failed": []})
+    'validation loss 0.5123'
+    >>> figures({"round": 3, "epsilon": 2.0, "delta": 1e-5})
+    'epsilon 2 at delta 1e-05'
+    """
+    parts = [
         f"{name.replace('_', ' ')} {value:.4g}"
-        for name, value in last.items()
+        for name, value in record.items()
         if name.endswith(("_loss", "_accuracy"))
-    )
-    words = f"{path} written after {len(history)} rounds: {figures}"
-    answer({"result": path, "rounds": len(history), "last_round": last}, words, as_json=as_json)
+    ]
+    if record.get("epsilon") is not None:
+        parts.append(f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}")
+    return ", ".join(parts)

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ttpfl.allocator import keep_freed_memory
 from ttpfl.errors import FederationError
-from ttpfl.federation.engine import Answer, Job, MakeWork, Work, attempt
+from ttpfl.federation.engine import attempt
+from ttpfl.federation.jobs import Answer, Job, MakeWork, Work
 from ttpfl.federation.orphans import end_with_parent
 from ttpfl.federation.state import Report
 

@@ -54,6 +54,8 @@ class Display(Callback):
             parts.append(f"{record['validation_accuracy']:.1%}")
         if "target" in record:
             parts.append("target " + " ".join(f"{value:.1%}" for value in record["target"].values()))
+        if record.get("epsilon") is not None:
+            parts.append(f"epsilon {record['epsilon']:.2f} at delta {record['delta']:g}")
         if record["failed"]:
             parts.append(f"[red]{len(record['failed'])} failed[/red]")
         parts.append(f"{median(self._seconds[-5:]):.1f} s")

@@ -1,5 +1,6 @@
 """The server's step for rates: the paper's mean, or something that a few bad clients cannot move."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,9 +15,10 @@ def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -
 
     Args:
         rates: one per client.
-        average: "mean", "median" (of each rate on its own), or "trimmed": the mean of each rate without the
-            part `trim` of clients at either end.
-        trim: see above; rounded down to whole clients.
+        average: "mean", "median" (of each rate on its own), "trimmed": the mean of each rate without the
+            part `trim` of clients at either end, or "krum": the rates of the one client that is closest to
+            its neighbours, when the part `trim` of clients may lie (Blanchard et al., 2017).
+        trim: see above; rounded down to whole clients, for krum rounded up.
 
     >>> from torch import nn
     >>> clients = [Rates.zeros(nn.Linear(1, 1)) for _ in range(3)]
@@ -28,12 +30,32 @@ def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -
     mean = average_rates(rates)
     if average == "mean":
         return mean
-    ordered = torch.stack([client.values.double() for client in rates]).sort(dim=0).values
+    values = torch.stack([client.values.double() for client in rates])
+    if average == "krum":
+        return mean.with_values(_krum(values, trim).to(mean.values.dtype))
+    ordered = values.sort(dim=0).values
     cut = {"median": (len(rates) - 1) // 2, "trimmed": int(trim * len(rates))}.get(average)
     if cut is None:
-        raise FederationError(f"average is {average!r}: it must be 'mean', 'median' or 'trimmed'")
+        raise FederationError(f"average is {average!r}: it must be 'mean', 'median', 'trimmed' or 'krum'")
     return mean.with_values(_middle(ordered, cut).to(mean.values.dtype))
 
 
 def _middle(ordered: Tensor, cut: int) -> Tensor:
     return ordered[cut : len(ordered) - cut].mean(dim=0)
+
+
+def _krum(values: Tensor, liars: float) -> Tensor:
+    """The row with the smallest sum of squared distances to its nearest rows."""
+    count, bad = len(values), math.ceil(liars * len(values))
+    nearest = count - bad - 2
+    if nearest < 1:
+        raise FederationError(
+            f"krum needs at least {bad + 3} clients where {bad} may lie, but {count} answered: "
+            "lower trim, or use average='median'"
+        )
+    distances = (values[:, None] - values[None, :]).square().sum(dim=2)
+    # The first of the ordered distances is that to itself. Among equals the values decide, and not the
+    # order of the clients.
+    scores = distances.sort(dim=1).values[:, 1 : nearest + 1].sum(dim=1)
+    best = min(range(count), key=lambda row: (float(scores[row]), values[row].tolist()))
+    return values[best]

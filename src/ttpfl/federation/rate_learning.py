@@ -1,7 +1,7 @@
 """Learning rates over source clients, on all cores."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -11,21 +11,19 @@ from torch import Tensor, nn
 from ttpfl._version import __version__
 from ttpfl.data.parallel import cores
 from ttpfl.direction import DirectionCache, Objective, entropy
-from ttpfl.errors import BatchError, FederationError
+from ttpfl.errors import FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
-from ttpfl.federation.engine import Answer, Job
 from ttpfl.federation.identity import common
-from ttpfl.federation.rate_average import combined
-from ttpfl.federation.roster import Clients, Part, Roster
+from ttpfl.federation.jobs import MakeEngine
+from ttpfl.federation.privacy import Participation, kept_key
+from ttpfl.federation.rate_work import RatesServer, RatesWork, privacy_spent
+from ttpfl.federation.roster import Clients, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import LearnSettings
-from ttpfl.federation.state import Record, Report, RunState
+from ttpfl.federation.state import Record
 from ttpfl.federation.state_vector import layout_of
-from ttpfl.federation.tally import Tallies, Tally
-from ttpfl.inputs import client_batches
-from ttpfl.learning import Loss, cross_entropy, refine, same_order
+from ttpfl.learning import Loss, cross_entropy
 from ttpfl.network import weights_hash
-from ttpfl.randomness import seeded
 from ttpfl.rates import Mode, Only, Rates
 from ttpfl.twin import Readout, Twin
 
@@ -52,6 +50,8 @@ def learn(
     objective: Objective = entropy,
     loss: Loss = cross_entropy,
     logits: Readout | None = None,
+    engine: MakeEngine | None = None,
+    noise_key: bytes | None = None,
 ) -> Learned:
     """Learn rates for `model` on the clients' validation data: `learn_rates` with all cores, and resumable.
 
@@ -67,6 +67,9 @@ def learn(
         objective: from logits to the unsupervised loss.
         loss: from logits and labels to the supervised loss.
         logits: from the model's output to logits.
+        engine: makes what carries the work to the clients; processes on this machine, if None.
+        noise_key: the secret that the noise of `settings.privacy` follows from; for studies that must be
+            repeatable. If None a new one, kept in `run_dir` alone; local noise is then never the same twice.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -79,6 +82,7 @@ def learn(
     begin = _begin(model, settings.only, rates)
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
+    participation = Participation(len(roster), cohort, settings.seed)
     size, processes = (
         len(begin.values),
         min(cohort, cores() if settings.workers is None else settings.workers),
@@ -87,7 +91,7 @@ def learn(
         RunInfo("learn", settings.rounds, len(roster), cohort, layout_of(model).length, size),
         settings,
         roster,
-        RatesServer(begin, settings),
+        RatesServer(begin, settings, participation, _server_key(settings, noise_key, run_dir)),
         lambda: RatesWork(
             Twin(model, begin.modules, readout=logits),
             begin,
@@ -96,6 +100,7 @@ def learn(
             DirectionCache(settings.direction_cache // max(1, processes), keep="first"),
             objective,
             loss,
+            noise_key,
         ),
         sticky=True,
         identity={
@@ -106,11 +111,14 @@ def learn(
             "only": begin.only,
             **common(roster, objective=objective, loss=loss, logits=logits),
         },
+        make_engine=engine,
     )
 
     def result(values: Tensor, rounds: int) -> Rates:
         said = {"rounds": rounds, "clients": len(roster), "library": __version__}
         said |= {name: value for name, value in asdict(settings).items() if name not in _SAID_ELSEWHERE}
+        if settings.privacy != "none":
+            said["spent"] = privacy_spent(settings, participation.most(rounds))
         return begin.with_values(
             values, mode=cast(Mode, settings.mode), learned=said, weights_hash=weights_hash(model)
         )
@@ -137,69 +145,7 @@ def _begin(model: nn.Module, only: str | None, rates: Rates | None) -> Rates:
     return rates
 
 
-@dataclass(frozen=True)
-class RatesWork:
-    """A client's work in a worker: refine the rates on its validation data."""
-
-    twin: Twin
-    begin: Rates
-    roster: Roster
-    settings: LearnSettings
-    cache: DirectionCache
-    objective: Objective
-    loss: Loss
-
-    def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
-        """Epochs over the client's batches, always in the same order."""
-        settings, tally = self.settings, Tally()
-        seed = (settings.seed, job.client)  # the same in every round: batches stay what they are
-        rates = self.begin.with_values(message.clone(), mode=cast(Mode, settings.mode))
-        data = self.roster.data(job.client, "validation", seed)
-        for _ in range(settings.epochs):
-            with seeded(*seed, client=data), same_order(data, settings.seed):
-                rates = refine(
-                    self.twin,
-                    rates,
-                    client_batches(data, settings.batch_size),
-                    settings.lr,
-                    cast(Mode, settings.mode),
-                    self.cache,
-                    self.objective,
-                    self.loss,
-                    observe=tally.add,
-                )
-        if not tally.samples:
-            raise BatchError("the client has no data: leave it out")
-        answer.copy_(rates.values)
-        return {"validation": asdict(tally)}
-
-
-class RatesServer:
-    """Takes the clients' rates together."""
-
-    part: Part = "validation"
-
-    def __init__(self, begin: Rates, settings: LearnSettings) -> None:
-        self._begin, self._settings = begin, settings
-
-    def begin(self, state: RunState) -> None:
-        """A new round."""
-        self._rates: list[Rates] = []
-        self._tallies = Tallies()
-
-    def start(self, state: RunState, client: int) -> Tensor | None:
-        """Nothing: clients keep nothing."""
-        return None
-
-    def add(self, answer: Answer) -> None:
-        """One more client's rates: few numbers, so all are kept until the round's end."""
-        self._rates.append(self._begin.with_values(answer.vector.clone()))
-        self._tallies.add(answer.report)
-
-    def finish(self) -> Tensor:
-        """Their mean, or what was chosen instead."""
-        return combined(self._rates, self._settings.average, self._settings.trim).values
-
-    def summary(self) -> Record:
-        """Loss and accuracy after adaptation, with the rates as they were when each batch came."""
-        return self._tallies.summary()
+def _server_key(settings: LearnSettings, given: bytes | None, run_dir: str | PathLike[str] | None) -> bytes:
+    if settings.privacy != "central":
+        return b""
+    return kept_key(None if run_dir is None else Path(run_dir)) if given is None else given

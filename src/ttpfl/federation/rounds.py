@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ttpfl.errors import FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
-from ttpfl.federation.engine import Answer, Engine, Job
 from ttpfl.federation.interruption import Interrupted, Wish, interruptible
+from ttpfl.federation.jobs import Answer, Engine, Job
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import RunSettings
 from ttpfl.federation.state import Record, RunState

@@ -17,9 +17,10 @@ from ttpfl.errors import FederationError
 from ttpfl.federation import checkpoint
 from ttpfl.federation.callbacks import Callback, EarlyStopping, Evaluation, History, RunInfo
 from ttpfl.federation.checkpoint import Checkpoints
-from ttpfl.federation.engine import Engine, MakeWork, Serial
+from ttpfl.federation.engine import Serial
 from ttpfl.federation.folder_lock import locked
 from ttpfl.federation.interruption import Interrupted
+from ttpfl.federation.jobs import Engine, MakeEngine, MakeWork
 from ttpfl.federation.processes import Processes
 from ttpfl.federation.roster import Roster
 from ttpfl.federation.rounds import Server, run_rounds
@@ -43,6 +44,8 @@ class Session:
     """Whether workers keep something per client."""
     identity: dict[str, Any]
     """What, beside the settings, makes the run what it is."""
+    make_engine: MakeEngine | None = None
+    """Where clients work; on this machine, if None."""
 
     def run(
         self,
@@ -139,6 +142,8 @@ class Session:
         return chosen
 
     def _engine(self, length: int, dtype: torch.dtype) -> Engine:
+        if self.make_engine is not None:
+            return self.make_engine(length, dtype)
         workers = cores() if self.settings.workers is None else self.settings.workers
         if workers and "fork" not in multiprocessing.get_all_start_methods():
             log.warning("this system cannot fork processes: computing in this one")

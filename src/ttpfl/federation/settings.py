@@ -94,8 +94,16 @@ class LearnSettings(RunSettings):
     only: str | None = choice(
         None, "what gets rates: all, params (no statistics) or stats; as the rates to begin with, else all"
     )
-    average: str = choice("mean", "of the clients' rates: mean (the paper), median or trimmed")
-    trim: float = choice(0.1, "for trimmed: the part of clients left out at each end, for every rate")
+    average: str = choice("mean", "of the clients' rates: mean (the paper), median, trimmed or krum")
+    trim: float = choice(
+        0.1, "trimmed: the part of clients left out at each end, for every rate; krum: the part that may lie"
+    )
+    privacy: str = choice(
+        "none", "who adds noise to the rates: nobody (none), the server (central) or each client (local)"
+    )
+    clip: float = choice(0.1, "privacy: the largest change of the rates, in Euclidean norm, of one client")
+    noise: float = choice(1.0, "privacy: standard deviation of the noise, in units of clip")
+    delta: float = choice(1e-5, "privacy: the probability with which the stated epsilon may not hold")
     direction_cache: int = choice(
         2 * 2**30, "bytes to keep directions in between rounds, all workers together; 0 for none", free=True
     )
@@ -106,8 +114,31 @@ class LearnSettings(RunSettings):
             raise FederationError(f"mode is {self.mode!r}: it must be 'batch' or 'online'")
         if self.only not in (None, "all", "params", "stats"):
             raise FederationError(f"only is {self.only!r}: it must be 'all', 'params' or 'stats'")
-        if self.average not in ("mean", "median", "trimmed"):
-            raise FederationError(f"average is {self.average!r}: it must be 'mean', 'median' or 'trimmed'")
+        if self.average not in ("mean", "median", "trimmed", "krum"):
+            raise FederationError(
+                f"average is {self.average!r}: it must be 'mean', 'median', 'trimmed' or 'krum'"
+            )
         if not 0 <= self.trim < 0.5:
             raise FederationError(f"trim is {self.trim}: it must be at least 0 and less than 0.5")
         self._at_least("direction_cache", 0)
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        if self.privacy not in ("none", "central", "local"):
+            raise FederationError(f"privacy is {self.privacy!r}: it must be 'none', 'central' or 'local'")
+        if self.privacy == "none":
+            return
+        if not self.clip > 0:
+            raise FederationError(f"clip is {self.clip}: it must be positive")
+        self._at_least("noise", 0)
+        if not 0 < self.delta < 1:
+            raise FederationError(f"delta is {self.delta}: it must lie between 0 and 1")
+        if self.privacy == "central" and self.average != "mean":
+            raise FederationError(
+                f"with privacy='central' the noise is made for the mean, and one client can move the "
+                f"{self.average} further: use average='mean', or privacy='local', which goes with any average"
+            )
+        if self.patience is not None:
+            raise FederationError(
+                "patience looks at the clients' losses, which have no noise: leave it out with privacy"
+            )

@@ -1,7 +1,7 @@
 """The user's own pictures: one folder per client, one folder per class in it."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,23 +37,30 @@ class Picture(NamedTuple):
 
 @dataset(FOLDER)
 def folder(
-    directory: Path, image_size: int | Size | None = None, skip_unreadable: bool = False
+    directory: Path,
+    image_size: int | Size | None = None,
+    skip_unreadable: bool = False,
+    classes: Sequence[str] | None = None,
 ) -> ClientArrays:
-    """All clients below `directory`; pictures are resized only if `image_size` is given."""
+    """All clients below `directory`; pictures are resized only if `image_size` is given.
+
+    `classes` gives the names of all classes in the order of their labels: for a part of a federation, which
+    may lack some.
+    """
     pictures = [*_listing(directory, "source"), *_listing(directory, "target")]
     if not any(picture.part == "source" for picture in pictures):
         raise DataMissingError(f"there are no pictures in {directory / 'source'}")
-    classes = _classes(pictures)
+    names = _classes(pictures, classes)
     kept, arrays = _decoded(pictures, as_size(image_size), skip_unreadable)
     _check_sizes(kept, arrays)
     clients: dict[str, dict[str, list[int]]] = {"source": {}, "target": {}}
     for index, picture in enumerate(kept):
         clients[picture.part].setdefault(picture.client, []).append(index)
     source, target = (
-        {name: _client(rows, kept, arrays, classes) for name, rows in clients[part].items()}
+        {name: _client(rows, kept, arrays, names) for name, rows in clients[part].items()}
         for part in ("source", "target")
     )
-    return client_arrays(source, target, FOLDER, classes)
+    return client_arrays(source, target, FOLDER, names)
 
 
 def _listing(directory: Path, part: str) -> list[Picture]:
@@ -79,8 +86,16 @@ def _folders(root: Path) -> list[Path]:
     return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _classes(pictures: Iterable[Picture]) -> tuple[str, ...]:
-    """The classes of the source clients; numbers in their own order, 10 after 9."""
+def _classes(pictures: Iterable[Picture], given: Sequence[str] | None) -> tuple[str, ...]:
+    """Those given, or the classes of the source clients; numbers in their own order, 10 after 9."""
+    if given is not None:
+        for picture in pictures:
+            if picture.label is not None and picture.label not in given:
+                raise DataError(
+                    f"{picture.path} has the class {picture.label!r}, which is not one of "
+                    f"{', '.join(given)}: correct the name, or remove the folder"
+                )
+        return tuple(given)
     known = {p.label for p in pictures if p.part == "source" and p.label is not None}
     for picture in pictures:
         if picture.label is not None and picture.label not in known:

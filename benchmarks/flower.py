@@ -1,0 +1,154 @@
+"""What a real federation costs beside the work: seconds and bytes per round, with three sites on 127.0.0.1.
+
+    python benchmarks/flower.py [--rounds 5]
+
+Sites with ten validation images, so that the work takes next to nothing. Every site reaches the superlink
+through a counter of bytes: what is counted is what would be on the wire, with TLS, signatures, polling and
+heartbeats. It stands beside the D + 2Td numbers of four bytes that the algorithm itself needs.
+"""
+
+import argparse
+import json
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ttpfl.federation import LearnSettings
+from ttpfl.flower import loopback
+from ttpfl.flower.create import create
+from ttpfl.flower.folder import Federation
+from ttpfl.flower.order import Order
+from ttpfl.flower.submit import carry_out
+from ttpfl.models import build
+from ttpfl.models.files import save_model
+from ttpfl.rates import Rates
+
+SITES = ["north", "south", "west"]
+BUILD = {"name": "shallow_cnn", "num_classes": 10, "image_size": 28}
+
+
+class Counter:
+    """Forwards connections to a port, and counts bytes in both directions."""
+
+    def __init__(self, port: int) -> None:
+        self.down = self.up = 0
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                near.close()
+                continue
+            for source, sink, name in ((near, far, "up"), (far, near, "down")):
+                threading.Thread(target=self._pump, args=(source, sink, name), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, name: str) -> None:
+        try:
+            while data := source.recv(65536):
+                setattr(self, name, getattr(self, name) + len(data))
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for end in (source, sink):
+                end.close()
+
+
+def make(home: Path) -> tuple[Federation, dict[str, Counter]]:
+    federation = create(home, SITES)
+    random, counters = np.random.default_rng(0), {}
+    for name in SITES:
+        folder, counters[name] = federation.site(name), Counter(federation.port)
+        x, y = random.integers(256, size=(50, 28, 28), dtype=np.uint8), random.integers(10, size=50)
+        np.savez(folder / "data" / "source" / "own.npz", x=x, y=y)
+        script = (folder / "start.sh").read_text()
+        (folder / "start.sh").write_text(script.replace(f":{federation.port}", f":{counters[name].port}"))
+    return federation, counters
+
+
+def measure(home: Path, rounds: int) -> dict[str, Any]:
+    federation, counters = make(home)
+    torch.manual_seed(0)
+    model = build(**BUILD)
+    save_model(home / "model.safetensors", model, build=BUILD)
+    out = home / "run"
+    settings = LearnSettings(rounds=rounds, batch_size=10)
+    order = Order("learn", str(home / "model.safetensors"), str(out), SITES, vars(settings))
+    marks: list[int] = []
+
+    def total() -> int:
+        return sum(counter.up + counter.down for counter in counters.values())
+
+    def watch() -> None:
+        path = out / "history.jsonl"
+        done = len(path.read_text().splitlines()) if path.exists() else 0
+        marks.extend([total()] * (done - len(marks)))
+
+    try:
+        loopback.up(federation, 300)
+        before = time.monotonic(), total()
+        time.sleep(20)
+        idle = (total() - before[1]) / (time.monotonic() - before[0]) / len(SITES)
+        begin = total()
+        carry_out(federation, order, watch)
+        watch()
+    finally:
+        loopback.down(federation)
+    seconds = [json.loads(line)["seconds"] for line in (out / "timing.jsonl").read_text().splitlines()]
+    sizes = np.diff([begin, *marks]) / len(SITES)
+    return {
+        "numbers of the model (D)": sum(t.numel() for t in model.state_dict().values()),
+        "rates (d)": len(Rates.zeros(model).values),
+        "seconds of the first round (with the model)": seconds[0],
+        "seconds of a later round (median)": statistics.median(seconds[1:]),
+        "seconds of work in it (median over sites)": statistics.median(work_times(federation)),
+        "bytes per site and second, idle": idle,
+        "bytes per site, first round": float(sizes[0]),
+        "bytes per site, later round (median)": float(np.median(sizes[1:])),
+        "bytes per site, all rounds": float(sizes.sum()),
+    }
+
+
+def work_times(federation: Federation) -> list[float]:
+    """From a task's arrival in the app to its answer, by the sites' audit logs."""
+    found = []
+    for name in SITES:
+        text = (federation.site(name) / "audit.jsonl").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        # The first task and its answer only say that the model is lacking.
+        tasks = [line for line in lines if line["type"] == "train.task"][2:]
+        times = [datetime.fromisoformat(line["time"]).timestamp() for line in tasks]
+        found += [end - start for start, end in zip(times[::2], times[1::2], strict=True)]
+    return found
+
+
+def main() -> None:
+    layout = argparse.RawDescriptionHelpFormatter
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    options.add_argument("--rounds", type=int, default=5)
+    rounds = options.parse_args().rounds
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(folder) / "trial", rounds)
+    formula = 4 * (found["numbers of the model (D)"] + 2 * rounds * found["rates (d)"])
+    found[f"4 (D + 2Td) bytes for T = {rounds}"] = formula
+    found["bytes on the wire / 4 (D + 2Td)"] = found["bytes per site, all rounds"] / formula
+    for name, value in found.items():
+        print(f"{name:48}{value:>14,.2f}")
+
+
+if __name__ == "__main__":
+    main()

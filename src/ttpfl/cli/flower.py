@@ -1,0 +1,150 @@
+"""`ttpfl flower`: make a federation of real sites, try it on this machine, and look after its keys."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="A federation of real sites on Flower: certificates, keys, scripts; start and stop it here.",
+    no_args_is_help=True,
+)
+
+Home = Annotated[Path, typer.Argument(help="The federation's folder.", file_okay=False, show_default=False)]
+Site = Annotated[str, typer.Argument(help="The site's name.", show_default=False)]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option(
+        help="The site's new public key, if it made one itself.", dir_okay=False, show_default=False
+    ),
+]
+
+
+def needs_flower() -> None:
+    """A clear word where the extra is not installed."""
+    from importlib.util import find_spec
+
+    from ttpfl.errors import FederationError
+
+    if find_spec("flwr") is None:
+        raise FederationError("Flower is not installed: pip install 'ttpfl[flower]'")
+
+
+@app.command()
+def init(
+    home: Home,
+    sites: Annotated[str, typer.Option(help="How many sites, or their names with commas.")] = "3",
+    host: Annotated[str, typer.Option(help="By which sites reach the server.")] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(help="The server's port.", show_default="a free one")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Give the sites clients of this data set, to try things out.", show_default=False),
+    ] = None,
+) -> None:
+    """Write everything for a federation: certificates, keys, scripts, configuration, instructions."""
+    needs_flower()
+    from ttpfl.flower.create import create
+
+    names = [f"site-{number}" for number in range(int(sites))] if sites.isdecimal() else sites.split(",")
+    federation = create(home, names, host, port)
+    if data is not None:
+        from ttpfl.flower.trial_data import fill
+
+        fill(federation, data)
+    typer.echo(f"{federation.home} has the federation {federation.name} of {', '.join(federation.sites)}")
+    typer.echo(f"its server will be {federation.address}; {federation.home / 'README.md'} says how to go on")
+
+
+@app.command()
+def up(home: Home) -> None:
+    """Start the server and all sites on this machine, with TLS and node keys."""
+    from ttpfl.flower import loopback
+    from ttpfl.flower.folder import Federation
+
+    loopback.up(Federation.read(home))
+    status(home)
+
+
+@app.command()
+def status(home: Home) -> None:
+    """Say what runs on this machine, and who is registered."""
+    from ttpfl.flower import loopback
+    from ttpfl.flower.folder import Federation
+
+    for name, words in loopback.status(Federation.read(home)).items():
+        typer.echo(f"{name}: {words}")
+
+
+@app.command()
+def down(home: Home) -> None:
+    """End what `up` started."""
+    from ttpfl.flower import loopback
+    from ttpfl.flower.folder import Federation
+
+    loopback.down(Federation.read(home))
+    status(home)
+
+
+@app.command()
+def register(home: Home) -> None:
+    """Let all sites in that are not registered yet; the server must run."""
+    from ttpfl.flower.control import register_all
+    from ttpfl.flower.folder import Federation
+
+    typer.echo(f"registered: {', '.join(register_all(Federation.read(home))) or 'nobody new'}")
+
+
+@app.command()
+def rotate(home: Home, site: Site, public_key: PublicKey = None) -> None:
+    """Give a site another key and lock out the old one; restart the site with the new one."""
+    from ttpfl.flower import control
+    from ttpfl.flower.folder import Federation
+
+    control.rotate(Federation.read(home), site, public_key)
+    typer.echo(f"{site} has a new key; the old one is not accepted any more")
+
+
+@app.command()
+def revoke(home: Home, site: Site) -> None:
+    """Lock a site out."""
+    from ttpfl.flower import control
+    from ttpfl.flower.folder import Federation
+
+    control.revoke(Federation.read(home), site)
+    typer.echo(f"{site} is locked out")
+
+
+@app.command()
+def renew(home: Home) -> None:
+    """Make a new server certificate; restart the server afterwards."""
+    from ttpfl.flower import create
+    from ttpfl.flower.folder import Federation
+
+    create.renew(Federation.read(home))
+    typer.echo("there is a new server certificate: restart the server")
+
+
+@app.command()
+def key(
+    folder: Annotated[Path, typer.Argument(help="The site's folder.", file_okay=False, exists=True)],
+) -> None:
+    """Make a new key pair for a site, at the site: send key.pub to the server's operator."""
+    needs_flower()
+    from ttpfl.flower.certificates import make_node_key
+
+    make_node_key(folder / "key")
+    typer.echo(f"{folder / 'key'} stays here; {folder / 'key.pub'} is for the server's operator")
+
+
+@app.command()
+def noise(
+    epsilon: Annotated[float, typer.Option(help="What all rounds together may cost.")],
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds that a site takes part in.")],
+    delta: Annotated[float, typer.Option(help="The probability with which epsilon may not hold.")] = 1e-5,
+    local: Annotated[bool, typer.Option("--local", help="Noise added at each site.")] = False,
+) -> None:
+    """Say which --noise gives an epsilon."""
+    from ttpfl.federation.accountant import SENSITIVITY, noise_for
+
+    found = noise_for(epsilon, rounds, delta, SENSITIVITY["local" if local else "central"])
+    typer.echo(f"{found:.6g}")

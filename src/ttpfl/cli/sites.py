@@ -1,0 +1,98 @@
+"""`ttpfl train` and `ttpfl learn` with --engine flower: an order to a federation, and what comes of it."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ttpfl.cli.federation import figures, report
+from ttpfl.errors import FederationError
+from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def learn_over_sites(
+    model_file: Path,
+    rates: Path | None,
+    home: Path,
+    out: Path,
+    settings: LearnSettings,
+    resume: bool,
+    deadline: float,
+) -> None:
+    """Learn rates on the sites' validation data."""
+    begin = None if rates is None else str(rates.absolute())
+    _carry_out("learn", model_file, home, out, settings, resume, deadline, rates=begin)
+    report(out / "rates.safetensors", _history(out))
+
+
+def train_over_sites(
+    model: "nn.Module",
+    build: dict[str, Any],
+    home: Path,
+    out: Path,
+    settings: TrainSettings,
+    resume: bool,
+    deadline: float,
+) -> None:
+    """Train a global model on the sites' data."""
+    from ttpfl.models.files import save_model
+
+    out.mkdir(parents=True, exist_ok=True)
+    save_model(out / "begin.safetensors", model, build=build)
+    _carry_out("train", out / "begin.safetensors", home, out, settings, resume, deadline)
+    report(out / "model.safetensors", _history(out))
+
+
+def _carry_out(
+    kind: str,
+    model: Path,
+    home: Path,
+    out: Path,
+    settings: RunSettings,
+    resume: bool,
+    deadline: float,
+    **more: Any,
+) -> None:
+    from ttpfl.flower.folder import Federation
+    from ttpfl.flower.order import Order
+    from ttpfl.flower.patience import Patience
+    from ttpfl.flower.submit import carry_out
+
+    if settings.eval_every:
+        raise FederationError("eval_every needs target clients, which a federation of sites does not have")
+    if not resume and _history(out):
+        raise FederationError(f"{out} already has a run: resume it (--resume) or begin elsewhere")
+    federation = Federation.read(home)
+    order = Order(
+        kind,
+        str(model.absolute()),
+        str(out.absolute()),
+        list(federation.sites),
+        asdict(settings),
+        patience=asdict(Patience(deadline=deadline, connect=deadline)),
+        **more,
+    )
+    shown = len(_history(out))
+
+    def watch() -> None:
+        nonlocal shown
+        for record in (history := _history(out))[shown:]:
+            failed = f"; left out: {', '.join(record['failed'])}" if record["failed"] else ""
+            abandoned = " (abandoned: too few answers)" if record["abandoned"] else ""
+            typer.echo(f"round {record['round'] + 1}: {figures(record)}{failed}{abandoned}", err=True)
+        shown = len(history)
+
+    carry_out(federation, order, watch)
+    watch()
+
+
+def _history(out: Path) -> list[dict[str, Any]]:
+    path = out / "history.jsonl"
+    # A line that is being written at this moment has no end yet.
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]

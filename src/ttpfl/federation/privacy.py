@@ -1,0 +1,99 @@
+"""Differential privacy of the rates: clipping, Gaussian noise, and what it is worth.
+
+What is protected is a site: whether its data took part at all. A site's influence is the change that it makes
+to the rates, clipped to the norm `clip`.
+
+- *central*: the server adds noise of standard deviation `noise * clip` to the sum of the changes. Protects
+  against everybody who sees the rates, but not against the server.
+- *local*: every site adds noise of the same size to its own change before it leaves. Protects against the
+  server, too. The site's data may be anything else, so the change that noise has to hide is `2 * clip`.
+
+What that is worth, `accountant.py` says. Nothing is claimed for the chance of not being drawn into a cohort:
+the draw follows from a seed that is no secret.
+"""
+
+import hashlib
+import os
+import secrets
+from collections import Counter
+from pathlib import Path
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from ttpfl.errors import FederationError
+from ttpfl.learning import draw_cohort
+
+_KEY_BYTES = 32
+_NORMAL = NormalDist()
+
+
+def clipped(change: Tensor, clip: float) -> Tensor:
+    """The change, in double precision, shortened to the Euclidean norm `clip` if it is longer.
+
+    >>> clipped(torch.tensor([3.0, 4.0]), clip=1.0)
+    tensor([0.6000, 0.8000], dtype=torch.float64)
+    """
+    change = change.double()
+    return change * min(1.0, clip / max(float(change.norm()), 1e-300))
+
+
+def gaussian(key: bytes, *place: int, count: int) -> Tensor:
+    """Standard normal numbers that nobody can tell without the key: the same for the same place.
+
+    >>> one, other = gaussian(b"secret", 3, count=2), gaussian(b"secret", 4, count=2)
+    >>> bool((one == gaussian(b"secret", 3, count=2)).all()), bool((one == other).any())
+    (True, False)
+    """
+    said = b"".join(number.to_bytes(8, "big") for number in place)
+    stream = hashlib.shake_256(b"ttpfl noise" + len(key).to_bytes(8, "big") + key + said).digest(8 * count)
+    uniform = [int.from_bytes(stream[i : i + 8], "big") for i in range(0, 8 * count, 8)]
+    # 53 bits, and a half, so that neither 0 nor 1 can come out.
+    return torch.tensor(
+        [_NORMAL.inv_cdf(((number >> 11) + 0.5) / 2**53) for number in uniform], dtype=torch.float64
+    )
+
+
+def new_key() -> bytes:
+    """A key that nobody knows."""
+    return secrets.token_bytes(_KEY_BYTES)
+
+
+def kept_key(directory: Path | None) -> bytes:
+    """The key of a run, which a resumed run finds again; only its owner can read the file."""
+    if directory is None:
+        return new_key()
+    path = directory / "noise.key"
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(new_key())
+            file.flush()
+            os.fsync(file.fileno())
+    key = path.read_bytes()
+    if len(key) != _KEY_BYTES:
+        raise FederationError(f"{path} is damaged: begin a new run elsewhere")
+    return key
+
+
+class Participation:
+    """How often the busiest client has been in a cohort: the one with the least privacy.
+
+    >>> counts = Participation(clients=4, cohort=2, seed=0)
+    >>> counts.most(rounds=1), counts.most(rounds=10)
+    (1, 6)
+    """
+
+    def __init__(self, clients: int, cohort: int, seed: int) -> None:
+        self._clients, self._cohort, self._seed = clients, cohort, seed
+        self._counts: Counter[int] = Counter()
+        self._rounds = 0
+
+    def most(self, rounds: int) -> int:
+        """After so many rounds; never fewer than at the last call."""
+        for number in range(self._rounds, rounds):
+            self._counts.update(draw_cohort(range(self._clients), self._cohort, self._seed, number))
+        self._rounds = max(rounds, self._rounds)
+        return max(self._counts.values(), default=0)

@@ -1,0 +1,136 @@
+"""Learning rates: a client's work, and what the server makes of the answers.
+
+No engine is imported here: whatever carries the messages calls the same functions.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ttpfl.direction import DirectionCache, Objective
+from ttpfl.errors import BatchError
+from ttpfl.federation.accountant import SENSITIVITY, epsilon_of
+from ttpfl.federation.jobs import Answer, Job
+from ttpfl.federation.privacy import Participation, clipped, gaussian, new_key
+from ttpfl.federation.rate_average import combined
+from ttpfl.federation.roster import Part, Roster
+from ttpfl.federation.settings import LearnSettings
+from ttpfl.federation.state import Record, Report, RunState
+from ttpfl.federation.tally import Tallies, Tally
+from ttpfl.inputs import client_batches
+from ttpfl.learning import Loss, refine, same_order
+from ttpfl.randomness import seeded
+from ttpfl.rates import Mode, Rates
+from ttpfl.twin import Twin
+
+
+@dataclass(frozen=True)
+class RatesWork:
+    """A client's work in a worker: refine the rates on its validation data."""
+
+    twin: Twin
+    begin: Rates
+    roster: Roster
+    settings: LearnSettings
+    cache: DirectionCache
+    objective: Objective
+    loss: Loss
+    noise_key: bytes | None = None
+    """For runs that must be repeatable: where the noise of privacy="local" comes from; secret, if None."""
+
+    def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
+        """Epochs over the client's batches, always in the same order."""
+        settings, tally = self.settings, Tally()
+        seed = (settings.seed, job.client)  # the same in every round: batches stay what they are
+        rates = self.begin.with_values(message.clone(), mode=cast(Mode, settings.mode))
+        data = self.roster.data(job.client, "validation", seed)
+        for _ in range(settings.epochs):
+            with seeded(*seed, client=data), same_order(data, settings.seed):
+                rates = refine(
+                    self.twin,
+                    rates,
+                    client_batches(data, settings.batch_size),
+                    settings.lr,
+                    cast(Mode, settings.mode),
+                    self.cache,
+                    self.objective,
+                    self.loss,
+                    observe=tally.add,
+                )
+        if not tally.samples:
+            raise BatchError("the client has no data: leave it out")
+        answer.copy_(self._released(job, message, rates.values))
+        # Losses and counts have no noise, so they stay where they are when the client does not trust anybody.
+        return {} if settings.privacy == "local" else {"validation": asdict(tally)}
+
+    def _released(self, job: Job, before: Tensor, after: Tensor) -> Tensor:
+        if self.settings.privacy != "local":
+            return after
+        change = clipped(after - before, self.settings.clip)
+        # Never the same noise twice: two answers with the same noise would show their difference.
+        key = new_key() if self.noise_key is None else self.noise_key
+        noise = gaussian(key, job.round, job.client, count=len(change))
+        return (before.double() + change + self.settings.noise * self.settings.clip * noise).to(after.dtype)
+
+
+class RatesServer:
+    """Takes the clients' rates together."""
+
+    part: Part = "validation"
+
+    def __init__(
+        self, begin: Rates, settings: LearnSettings, participation: Participation, noise_key: bytes = b""
+    ) -> None:
+        self._begin, self._settings, self._participation = begin, settings, participation
+        self._noise_key = noise_key
+
+    def begin(self, state: RunState) -> None:
+        """A new round."""
+        self._state = state
+        self._rates: list[Rates] = []
+        self._tallies = Tallies()
+
+    def start(self, state: RunState, client: int) -> Tensor | None:
+        """Nothing: clients keep nothing."""
+        return None
+
+    def add(self, answer: Answer) -> None:
+        """One more client's rates: few numbers, so all are kept until the round's end."""
+        self._rates.append(self._begin.with_values(answer.vector.clone()))
+        self._tallies.add(answer.report)
+
+    def finish(self) -> Tensor:
+        """Their mean, or what was chosen instead."""
+        settings, before = self._settings, self._state.vector
+        if settings.privacy != "central":
+            return combined(self._rates, settings.average, settings.trim).values
+        changes = [clipped(rates.values - before, settings.clip) for rates in self._rates]
+        columns = torch.stack(changes, dim=1).tolist()
+        total = torch.tensor([math.fsum(column) for column in columns], dtype=torch.float64)
+        total += (
+            settings.noise * settings.clip * gaussian(self._noise_key, self._state.round, count=len(before))
+        )
+        return (before.double() + total / len(changes)).to(before.dtype)
+
+    def summary(self) -> Record:
+        """Loss and accuracy after adaptation, with the rates as they were when each batch came.
+
+        With privacy there are none, since they have no noise; there is the epsilon of all rounds so far.
+        """
+        if self._settings.privacy == "none":
+            return self._tallies.summary()
+        return privacy_spent(self._settings, self._participation.most(self._state.round + 1))
+
+
+def privacy_spent(settings: LearnSettings, participations: int) -> Record:
+    """What the busiest client has given away after so many rounds in cohorts."""
+    sensitivity = SENSITIVITY[settings.privacy]
+    epsilon = epsilon_of(settings.noise, participations, settings.delta, sensitivity)
+    return {
+        "epsilon": None if math.isinf(epsilon) else epsilon,  # None: no bound at all
+        "delta": settings.delta,
+        "participations": participations,
+    }

@@ -1,0 +1,180 @@
+"""An engine whose clients are real sites: jobs go out as Flower messages, answers come back in order."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from ttpfl.errors import FederationError, RefusedError
+from ttpfl.federation.jobs import Answer, Job
+from ttpfl.flower.messages import (
+    LACKING,
+    MODEL,
+    TRAIN,
+    ModelCard,
+    Task,
+    model_records,
+    read_answer,
+    task_records,
+)
+from ttpfl.flower.patience import Patience
+from ttpfl.flower.replies import Counts, Waiting, count_strays
+
+log = logging.getLogger("ttpfl")
+
+POLL = 0.5  # seconds from one look for answers to the next
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What all tasks of a run have in common."""
+
+    kind: str
+    clients: int
+    settings: dict[str, Any]
+    card: ModelCard
+    rates: dict[str, Any]
+    largest: float
+    """Of the numbers in an answer."""
+
+
+class GridEngine:
+    """Sends a round's jobs to the sites that Flower knows by the clients' names.
+
+    Args:
+        grid: Flower's connection to the sites.
+        assignment: see there.
+        state: the model's weights, for sites that do not have it.
+        patience: how long to wait.
+        length: of the vectors that sites get and give.
+        dtype: their type.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        assignment: Assignment,
+        state: Mapping[str, Tensor],
+        patience: Patience,
+        length: int,
+        dtype: torch.dtype,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._grid, self._assignment, self._state, self._patience = grid, assignment, state, patience
+        self._length, self._dtype, self._clock, self._sleep = length, dtype, clock, sleep
+        self._given_up: set[str] = set()
+        self.counts = Counts()
+
+    def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[Answer]:
+        """The answers of all jobs, in their order, when the round is over."""
+        nodes = self._nodes()
+        present = {job.client: nodes[job.name] for job in jobs if job.name in nodes}
+        tasks = {job.client: self._task(job) for job in jobs}
+        letters = {
+            job.client: (present[job.client], task_records(tasks[job.client], message, job.start))
+            for job in jobs
+            if job.client in present
+        }
+        replies = self._exchange(TRAIN, letters)
+        lacking = {client for client, reply in replies.items() if _code(reply) == LACKING}
+        if lacking:
+            records = model_records(self._assignment.card, self._state)
+            kept = self._exchange(MODEL, {client: (present[client], records) for client in lacking})
+            replies |= {client: reply for client, reply in kept.items() if reply.has_error()}
+            again = {client: letters[client] for client, reply in kept.items() if not reply.has_error()}
+            replies = {c: reply for c, reply in replies.items() if c not in again}
+            replies |= self._exchange(TRAIN, again)
+        for job in jobs:
+            if job.client not in present:
+                yield Answer(job, message, {}, "is not connected")
+            else:
+                yield self._answer(job, tasks[job.client], replies.get(job.client), message)
+
+    def close(self) -> None:
+        """The grid belongs to Flower."""
+
+    def await_sites(self, names: Sequence[str]) -> None:
+        """Wait until all are connected, or long enough."""
+        end = self._clock() + self._patience.connect
+        while (absent := set(names) - self._nodes().keys()) and self._clock() < end:
+            self._sleep(POLL)
+        if absent:
+            log.warning("beginning without %s: not connected", ", ".join(sorted(absent)))
+
+    def _nodes(self) -> dict[str, int]:
+        return {node.name: node.node_id for node in self._grid.get_nodes() if node.name}
+
+    def _task(self, job: Job) -> Task:
+        common = self._assignment
+        return Task(
+            common.kind,
+            job.round,
+            job.client,
+            common.clients,
+            common.settings,
+            common.card.hash,
+            common.card.fingerprint,
+            common.rates,
+        )
+
+    def _answer(self, job: Job, task: Task, reply: Message | None, message: Tensor) -> Answer:
+        if reply is None:
+            return Answer(job, message, {}, "did not answer in time")
+        if reply.has_error():
+            return Answer(job, message, {}, _reason(reply))
+        try:
+            vector, report = read_answer(reply.content, task, self._length, self._assignment.largest)
+            return Answer(job, vector.to(self._dtype), report, None)
+        except RefusedError as refusal:
+            return Answer(job, message, {}, str(refusal))
+
+    def _send(self, message: Message) -> str:
+        """The message's identity, by which its reply is found."""
+        identities = list(self._grid.push_messages([message]))
+        if not identities or identities[0] is None:
+            raise FederationError(
+                f"Flower did not take a message of the type {message.metadata.message_type}: see its log"
+            )
+        return identities[0]
+
+    def _exchange(self, kind: str, letters: Mapping[int, tuple[int, RecordDict]]) -> dict[int, Message]:
+        """Send one message to each client's node; the replies that came in time, by client."""
+        if not letters:
+            return {}
+        # One at a time: together they may be too large for one request.
+        sent: dict[str, int] = {}
+        for client, (node, records) in letters.items():
+            sent[self._send(Message(records, node, kind, ttl=self._patience.longest))] = client
+        begin, replies = self._clock(), dict[int, Message]()
+        waiting = Waiting(set(sent), self._patience.deadline, self._patience.longest)
+        while waiting.open and self._clock() - begin < waiting.end:
+            strays = []
+            for reply in self._grid.pull_messages(sorted(waiting.open | self._given_up)):
+                # An error's source is not the site, so the message that it replies to says whose it is.
+                about = reply.metadata.reply_to_message_id
+                if waiting.answered(about, self._clock() - begin):
+                    replies[sent[about]] = reply
+                elif reply.has_error():
+                    self._given_up.discard(about)  # Flower says that nothing will come any more
+                else:
+                    strays.append(about)
+            count_strays(strays, self._given_up, self.counts)
+            if waiting.open:
+                self._sleep(POLL)
+        self._given_up |= waiting.open
+        return replies
+
+
+def _code(reply: Message) -> int | None:
+    return reply.error.code if reply.has_error() else None
+
+
+def _reason(reply: Message) -> str:
+    return reply.error.reason or f"Flower's error {reply.error.code}"

@@ -1,0 +1,140 @@
+"""A complete federation on this machine, for trying out: the scripts that real sites use, started here."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from ttpfl.errors import FederationError
+from ttpfl.files import written_in_one_step
+from ttpfl.flower.control import nodes, program, register_all
+from ttpfl.flower.create import free_port
+from ttpfl.flower.folder import Federation
+
+SERVER = "superlink"
+
+_children: dict[int, subprocess.Popen[bytes]] = {}  # of this process, by their id
+
+
+class Started(NamedTuple):
+    """A process that was started here; a later one with the same number has another time."""
+
+    pid: int
+    since: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        if (child := _children.get(self.pid)) is not None:
+            child.poll()  # a child that has ended is gone only when its parent has looked
+        return _since(self.pid) == self.since
+
+
+def up(federation: Federation, seconds: float = 120) -> None:
+    """Start the server, register the sites, and start them; what runs already is left alone."""
+    program("flower-superlink")  # a clear error before anything is started
+    start(federation, SERVER)
+    log = _log(federation, SERVER)
+    _until(lambda: _answers(federation), seconds, f"the server does not answer: see {log}")
+    register_all(federation)
+    for name in federation.sites:
+        start(federation, name)
+
+
+def start(federation: Federation, name: str) -> None:
+    """Start one part, unless it runs."""
+    if (known := running(federation)).get(name):
+        return
+    folder = federation.superlink if name == SERVER else federation.site(name)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    with open(_log(federation, name), "ab") as log:
+        process = subprocess.Popen(
+            [folder / "start.sh"],
+            env={**os.environ, "PATH": path, "TTPFL_PORT": str(free_port())},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    _children[process.pid] = process
+    _write(federation, {**known, name: Started(process.pid, _since(process.pid))})
+
+
+def stop(federation: Federation, name: str, sign: signal.Signals = signal.SIGTERM) -> None:
+    """End one part, by its id; if it does not obey, by force."""
+    known = running(federation)
+    if (process := known.pop(name, None)) is not None:
+        os.kill(process.pid, sign)
+        try:
+            _until(lambda: not process.alive, 15, "")
+        except FederationError:
+            os.kill(process.pid, signal.SIGKILL)
+            _until(lambda: not process.alive, 15, f"process {process.pid} ({name}) cannot be ended")
+    _write(federation, known)
+
+
+def down(federation: Federation) -> None:
+    """End all that `up` started, sites first."""
+    for name in (*federation.sites, SERVER):
+        stop(federation, name)
+
+
+def running(federation: Federation) -> dict[str, Started]:
+    """What runs, by name."""
+    path = federation.home / "processes.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    started = {name: Started(*entry) for name, entry in known.items()}
+    return {name: process for name, process in started.items() if process.alive}
+
+
+def status(federation: Federation) -> dict[str, str]:
+    """Every part in words."""
+    alive, registered = running(federation), nodes(federation)
+    words = {SERVER: f"runs (process {alive[SERVER].pid})" if SERVER in alive else "does not run here"}
+    for name in federation.sites:
+        runs = f"runs (process {alive[name].pid})" if name in alive else "does not run here"
+        words[name] = runs + (", registered" if name in registered else ", not registered")
+    return words
+
+
+def _answers(federation: Federation) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        if probe.connect_ex(("127.0.0.1", federation.port)) == 0:
+            return True
+    if SERVER not in running(federation):
+        raise FederationError(f"the server ended at once: see {_log(federation, SERVER)}")
+    return False
+
+
+def _log(federation: Federation, name: str) -> Path:
+    folder = federation.superlink if name == SERVER else federation.site(name)
+    return folder / "log.txt"
+
+
+def _write(federation: Federation, known: dict[str, Started]) -> None:
+    with written_in_one_step(federation.home / "processes.json") as file:
+        file.write(json.dumps(known).encode())
+
+
+def _since(pid: int) -> str:
+    """When a process began, in the system's own count; empty if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _until(true: Callable[[], bool], seconds: float, trouble: str) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise FederationError(trouble)
+        time.sleep(0.1)

@@ -1,0 +1,69 @@
+"""Models that a site has got, on its disk under their hash: each travels once, and is always checked."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.errors import ModelError, RefusedError
+from ttpfl.flower.messages import ModelCard
+from ttpfl.models import build, load_model
+from ttpfl.models.files import save_model
+from ttpfl.network import describe, fingerprint, weights_hash
+
+
+def keep(path: Path, card: ModelCard, state: Mapping[str, Tensor], largest: int) -> None:
+    """Check that the weights are the model of the card, and keep them.
+
+    Args:
+        path: the file; its name should be the card's hash.
+        card: what the model was said to be.
+        state: its weights.
+        largest: bytes that they may have.
+    """
+    size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+    if size > largest:
+        raise RefusedError(f"the model has {size} bytes, more than the {largest} allowed here")
+    try:
+        with torch.device("meta"):  # no memory is taken before it is known how much
+            expected = {name: tensor.shape for name, tensor in build(**card.build).state_dict().items()}
+        if expected != {name: tensor.shape for name, tensor in state.items()}:
+            raise ModelError("names or shapes differ")
+        model = build(**card.build)
+        model.load_state_dict(dict(state))
+    except (ModelError, RuntimeError, TypeError) as error:
+        raise RefusedError(f"the weights do not fit {card.build}: {error}") from None
+    check_fingerprint(model, card.fingerprint)
+    check_hash(model, card.hash)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_model(path, model, build=card.build)
+
+
+def load(path: Path, hash_: str, fingerprint_: str) -> nn.Module:
+    """The model in the file, checked; a damaged file is removed, so that the model is sent again."""
+    try:
+        model, _ = load_model(path)
+        check_hash(model, hash_)
+    except (ModelError, RefusedError) as error:
+        path.unlink(missing_ok=True)
+        raise RefusedError(f"the model was damaged here, and is removed: {error}") from None
+    check_fingerprint(model, fingerprint_)
+    return model
+
+
+def check_hash(model: nn.Module, hash_: str) -> None:
+    """Raise a RefusedError unless the model has these weights."""
+    if (found := weights_hash(model)) != hash_:
+        raise RefusedError(f"the model has the hash {found}, not {hash_} as was said")
+
+
+def check_fingerprint(model: nn.Module, fingerprint_: str) -> None:
+    """Raise a RefusedError unless the model has this architecture."""
+    if (found := fingerprint(model, describe(model))) != fingerprint_:
+        raise RefusedError(f"the architecture has the fingerprint {found}, not {fingerprint_} as was said")
+
+
+def card_of(model: nn.Module, built: dict[str, object]) -> ModelCard:
+    """What a site is told of a model."""
+    return ModelCard(weights_hash(model), fingerprint(model, describe(model)), built)

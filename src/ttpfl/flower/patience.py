@@ -1,0 +1,15 @@
+"""How long sites are waited for."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds."""
+
+    deadline: float = 60.0
+    """After half of the answers of a round are there."""
+    longest: float = 3600.0
+    """At any rate."""
+    connect: float = 60.0
+    """For all sites to be connected, before the first round."""

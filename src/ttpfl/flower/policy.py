@@ -1,0 +1,139 @@
+"""What a site's operator lets the server ask for. Everything else is refused, with the reason."""
+
+import json
+import math
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ttpfl.errors import FederationError, RefusedError
+from ttpfl.federation.accountant import SENSITIVITY, epsilon_of_mu
+from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
+from ttpfl.files import written_in_one_step
+from ttpfl.flower.messages import ModelCard, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SETTINGS: dict[str, type[RunSettings]] = {"learn": LearnSettings, "train": TrainSettings}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Bounds, as the table `[policy]` of `site.toml` has them.
+
+    >>> Policy(kinds=["learn"]).check(Task("train", 0, 0, 3, {}, "", "", {}))
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.RefusedError: tasks of the kind 'train' are not allowed here
+    """
+
+    kinds: list[str] = field(default_factory=lambda: ["learn", "train"])
+    """Tasks that are done: learn (only rates leave the site), train (a whole model does)."""
+    models: list[str] = field(default_factory=lambda: ["shallow_cnn", "resnet18", "resnet50"])
+    """Names for `ttpfl.models.build`; your own as package.module:function, which is then imported."""
+    largest_model: int = 1_000_000_000
+    """Bytes."""
+    largest_rate: float = 1000.0
+    """Of the numbers that come with a task of learning."""
+    epochs: int = 10
+    rounds: int = 100_000
+    smallest_batch: int = 2
+    fewest_samples: int = 10
+    """With fewer samples the site does not answer: sums over few people say much about each."""
+    local_noise: float | None = None
+    """If given: tasks of learning must have privacy = "local" with at least this noise."""
+    epsilon: float | None = None
+    """If given: what all answers with local noise together may cost, at `delta`."""
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            if kind not in SETTINGS:
+                raise FederationError(f"[policy] kinds: {kind!r} is not one of {', '.join(SETTINGS)}")
+        if self.epsilon is not None and self.local_noise is None:
+            raise FederationError("[policy] epsilon is spent by local noise only: set local_noise, too")
+        if self.local_noise is not None and self.kinds != ["learn"]:
+            raise FederationError('[policy] local_noise protects rates only: set kinds = ["learn"]')
+
+    @classmethod
+    def read(cls, table: dict[str, Any]) -> "Policy":
+        """From the table in the site's file."""
+        known = [entry.name for entry in fields(cls)]
+        for name in table:
+            if name not in known:
+                raise FederationError(f"[policy] has no {name!r}; it has: {', '.join(known)}")
+        return cls(**table)
+
+    def check(self, task: Task) -> RunSettings:
+        """The task's settings, if it is within the bounds."""
+        if task.kind not in self.kinds:
+            raise RefusedError(f"tasks of the kind {task.kind!r} are not allowed here")
+        try:
+            settings = SETTINGS[task.kind](**task.settings)
+        except (TypeError, FederationError) as error:
+            raise RefusedError(f"the settings make no sense: {error}") from None
+        asked = {name: getattr(settings, name) for name in ("epochs", "batch_size")}
+        if asked["epochs"] > self.epochs:
+            raise RefusedError(f"{asked['epochs']} epochs are more than the {self.epochs} allowed here")
+        if asked["batch_size"] < self.smallest_batch:
+            raise RefusedError(
+                f"batches of {asked['batch_size']} are smaller than the {self.smallest_batch} allowed here"
+            )
+        if not 0 <= task.round < self.rounds:
+            raise RefusedError(f"round {task.round} is not one of the {self.rounds} allowed here")
+        if not 0 <= task.client < task.clients:
+            raise RefusedError(f"there is no client {task.client} of {task.clients}")
+        if self.local_noise is not None:
+            self._check_noise(settings)
+        return settings
+
+    def _check_noise(self, settings: RunSettings) -> None:
+        noise = getattr(settings, "noise", 0) if getattr(settings, "privacy", "") == "local" else 0
+        if noise < (self.local_noise or 0):
+            raise RefusedError(f"local noise of {noise} is less than the {self.local_noise} demanded here")
+
+    def check_model(self, card: ModelCard) -> None:
+        """Only networks on the list are built."""
+        name = card.build.get("name")
+        if name not in self.models:
+            raise RefusedError(f"the model {name!r} is not on this site's list: {', '.join(self.models)}")
+
+    def check_vector(self, kind: str, vector: "Tensor") -> None:
+        """Numbers that nothing good can come of are not worked with."""
+        if not bool(vector.isfinite().all()):
+            raise RefusedError("the vector is not finite")
+        if kind == "learn" and len(vector) and float(vector.abs().max()) > self.largest_rate:
+            raise RefusedError(f"a rate is larger than the {self.largest_rate:g} allowed here")
+
+
+class Budget:
+    """What a site has given away by answers with local noise, kept in a file.
+
+    Every answer counts, also one that is asked for twice. Gaussian noise adds up as 1 / noise squared.
+    """
+
+    def __init__(self, path: Path, policy: Policy) -> None:
+        self._path, self._policy = path, policy
+
+    @property
+    def spent(self) -> float:
+        """Epsilon so far, at the policy's delta."""
+        return self._epsilon(self._squares())
+
+    def spend(self, settings: RunSettings) -> None:
+        """Count one more answer before it is made; a RefusedError if that would be too much."""
+        if self._policy.epsilon is None or not isinstance(settings, LearnSettings):
+            return
+        squares = self._squares() + (SENSITIVITY["local"] / settings.noise) ** 2
+        if self._epsilon(squares) > self._policy.epsilon:
+            raise RefusedError(f"this site's privacy budget of {self._policy.epsilon:g} is used up")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with written_in_one_step(self._path) as file:
+            file.write(json.dumps({"mu_squared": squares}).encode())
+
+    def _squares(self) -> float:
+        return float(json.loads(self._path.read_text())["mu_squared"]) if self._path.exists() else 0.0
+
+    def _epsilon(self, squares: float) -> float:
+        return epsilon_of_mu(math.sqrt(squares), self._policy.delta) if squares else 0.0

@@ -1,0 +1,52 @@
+"""One writer per run folder: a lock that the system lets go of when its holder dies, however it dies."""
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ttpfl.errors import FederationError
+
+FILE = ".lock"
+
+
+@contextmanager
+def alone(out: Path, token: str, seconds: float = 120.0) -> Iterator[None]:
+    """Hold the folder; a run that was lost may take a moment to notice it."""
+    end = time.monotonic() + seconds
+    with open(out / FILE, "a+") as lock:
+        while not _free(lock.fileno()):
+            if time.monotonic() > end:
+                raise FederationError(f"another run is writing to {out}: wait, or stop it")
+            time.sleep(0.5)
+        lock.truncate(0)
+        lock.write(token)
+        lock.flush()
+        yield
+
+
+def died(out: Path, token: str) -> bool:
+    """Whether the run with this token held the folder, and does not any more.
+
+    >>> import tempfile
+    >>> out = Path(tempfile.mkdtemp())
+    >>> with alone(out, "a1"):
+    ...     died(out, "a1")
+    False
+    >>> died(out, "a1"), died(out, "b2")
+    (True, False)
+    """
+    try:
+        with open(out / FILE) as lock:
+            return lock.read() == token and _free(lock.fileno())
+    except FileNotFoundError:
+        return False
+
+
+def _free(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""The Flower ServerApp: an order is carried out by the same rounds as on one machine, over real sites."""
+
+import json
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from torch import nn
+
+from ttpfl.errors import FederationError
+from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
+from ttpfl.federation.jobs import MakeEngine
+from ttpfl.federation.state import Record, RunState
+from ttpfl.flower.engine import Assignment, GridEngine
+from ttpfl.flower.model_store import card_of
+from ttpfl.flower.order import Order, write_outcome
+from ttpfl.flower.patience import Patience
+from ttpfl.flower.run_lock import alone
+from ttpfl.models import load_model
+from ttpfl.rates import Rates
+
+log = logging.getLogger("ttpfl")
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Carry out the order in the run's configuration, from its newest checkpoint on."""
+    logging.basicConfig(level=logging.INFO)
+    order, token = Order.read(str(context.run_config["order"])), str(context.run_config["token"])
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            with alone(Path(order.out), token):
+                _with_outcome(order, token, grid)
+        except Exception as error:
+            failures.append(error)
+
+    # Not in the main thread: signals there are Flower's, which ends this process when its superlink is gone.
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    while worker.is_alive():
+        worker.join(0.5)
+    if failures:
+        raise failures[0]
+
+
+def _with_outcome(order: Order, token: str, grid: Grid) -> None:
+    try:
+        carry_out(order, grid)
+    except httpx.HTTPError:
+        raise  # the superlink is gone: there is no outcome, and the run will be begun again
+    except Exception as error:
+        write_outcome(order.out, token, f"{type(error).__name__}: {error}")
+        raise
+    write_outcome(order.out, token, None)
+
+
+def carry_out(order: Order, grid: Grid) -> None:
+    """All rounds that are left."""
+    model, card = load_model(order.model)
+    if order.kind == "train":
+        _train(order, grid, model, card)
+    else:
+        _learn(order, grid, model, card)
+
+
+def _learn(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any]) -> None:
+    begin = Rates.zeros(model) if order.rates is None else Rates.load(order.rates, model=model)
+    rates = {"granularity": begin.granularity, "only": begin.only}
+    carrier = _Carrier(order, grid, model, card, rates, order.largest)
+    learn(
+        model,
+        carrier.sites,
+        LearnSettings(**order.settings),
+        rates=begin,
+        run_dir=order.out,
+        resume=True,
+        callbacks=[carrier],
+        engine=carrier.engine,
+    )
+
+
+def _train(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any]) -> None:
+    # A model's numbers may be anything finite: a count of samples, say, in a buffer.
+    carrier = _Carrier(order, grid, model, card, {}, largest=float("inf"))
+    train(
+        model,
+        carrier.sites,
+        TrainSettings(**order.settings),
+        run_dir=order.out,
+        resume=True,
+        callbacks=[carrier],
+        card={**order.card, "build": card["build"]},
+        engine=carrier.engine,
+    )
+
+
+class RemoteSite:
+    """A client whose data is elsewhere: only its name is known here."""
+
+    def __init__(self, name: str) -> None:
+        self.id = name
+
+    def size(self, part: str) -> int:
+        """Nobody is asked before the work: then the answer says it."""
+        return 0
+
+    def train(self) -> Any:
+        """Never."""
+        raise FederationError(f"the data of {self.id!r} does not leave its site")
+
+    validation = train
+
+
+class _Carrier(Callback):
+    """Makes the engine for a run, and notes after every round what happened to its messages."""
+
+    def __init__(
+        self,
+        order: Order,
+        grid: Grid,
+        model: nn.Module,
+        card: dict[str, Any],
+        rates: dict[str, Any],
+        largest: float,
+    ) -> None:
+        if "build" not in card:
+            raise FederationError(f"{order.model} does not say how its network is built: sites need that")
+        self.sites = [RemoteSite(name) for name in order.sites]
+        self._order, self._grid, self._state = order, grid, model.state_dict()
+        settings = {name: value for name, value in order.settings.items() if name != "workers"}
+        built = card_of(model, card["build"])
+        self._assignment = Assignment(order.kind, len(order.sites), settings, built, rates, largest)
+        self._engine: GridEngine | None = None
+
+    @property
+    def engine(self) -> MakeEngine:
+        """For `learn` and `train`."""
+        return self._make
+
+    def _make(self, length: int, dtype: torch.dtype) -> GridEngine:
+        patience = Patience(**self._order.patience)
+        self._engine = GridEngine(self._grid, self._assignment, self._state, patience, length, dtype)
+        self._engine.await_sites(self._order.sites)
+        return self._engine
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """A line for whoever looks, and one for the file beside the history."""
+        figures = {name: value for name, value in record.items() if name.endswith(("_loss", "_accuracy"))}
+        if record.get("epsilon") is not None:
+            figures |= {"epsilon": record["epsilon"], "delta": record["delta"]}
+        said = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        log.info("round %d of %s: %s", record["round"], self._order.settings["rounds"], said)
+        if self._engine is not None:
+            counts = vars(self._engine.counts)
+            with open(Path(self._order.out) / "messages.jsonl", "a") as file:
+                file.write(json.dumps({"round": record["round"], "time": time.time(), **counts}) + "\n")

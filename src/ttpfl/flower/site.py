@@ -1,0 +1,71 @@
+"""A site: where its data is, and what its operator allows. Nothing heavy is imported here."""
+
+import re
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from ttpfl.errors import FederationError, RefusedError
+from ttpfl.flower.audit import Audit
+from ttpfl.flower.policy import Budget, Policy
+
+LAYOUTS = ("arrays", "folder")
+
+
+@dataclass(frozen=True)
+class Site:
+    """What `site.toml` says. Paths in it are relative to its own folder."""
+
+    home: Path
+    name: str
+    data: str = "data"
+    """The folder with this site's data."""
+    layout: str = "arrays"
+    """arrays (source/<name>.npz) or folder (source/<name>/<class>/*.png), as `ttpfl data info` says."""
+    classes: list[str] | None = None
+    """All classes of the federation, in the order of the model's outputs. Needed for the layout folder,
+    where a site that lacks a class would else number the others differently."""
+    image_size: int | list[int] | None = None
+    validation: float = 0.2
+    """The part of the data that is kept for learning rates."""
+    seed: int = 0
+    """Of the division into training and validation data."""
+    threads: int = 1
+    policy: Policy = field(default_factory=Policy)
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise FederationError(f"layout is {self.layout!r}: it must be one of {', '.join(LAYOUTS)}")
+        if self.layout == "folder" and self.classes is None:
+            raise FederationError("layout is 'folder': list all classes of the federation in classes")
+
+    @classmethod
+    def read(cls, path: Path) -> "Site":
+        """From its file; an error names what is wrong in it."""
+        with open(path, "rb") as file:
+            try:
+                said = tomllib.load(file)
+                known = {entry.name for entry in fields(cls)} - {"home"}
+                for name in said:
+                    if name not in known:
+                        raise FederationError(f"there is no {name!r}; there are: {', '.join(sorted(known))}")
+                policy = Policy.read(said.pop("policy", {}))
+                return cls(home=path.parent, policy=policy, **said)
+            except (tomllib.TOMLDecodeError, TypeError, FederationError) as error:
+                raise FederationError(f"{path}: {error}") from error
+
+    @property
+    def audit(self) -> Audit:
+        """The record of all messages."""
+        return Audit(self.home / "audit.jsonl")
+
+    def model_file(self, hash_: str) -> Path:
+        """Where the model with this hash is, once it came."""
+        if not re.fullmatch(r"[0-9a-f]{64}", hash_):
+            raise RefusedError(f"{hash_!r} is not the hash of a model")
+        return self.home / "models" / f"{hash_}.safetensors"
+
+    @property
+    def budget(self) -> Budget:
+        """What local noise has cost."""
+        return Budget(self.home / "privacy.json", self.policy)

@@ -1,0 +1,94 @@
+"""The work at a site: the same functions as on one machine, on data that stays here."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.data import load
+from ttpfl.data.clients import SourceClient
+from ttpfl.data.own_clients import own_population
+from ttpfl.direction import DirectionCache, entropy
+from ttpfl.errors import DataError, RefusedError
+from ttpfl.federation.jobs import Job, Work
+from ttpfl.federation.local_training import LocalTrainer
+from ttpfl.federation.model_work import ModelWork, algorithm_of, local_training
+from ttpfl.federation.rate_work import RatesWork
+from ttpfl.federation.roster import Part, Roster
+from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
+from ttpfl.federation.state import Report
+from ttpfl.federation.state_vector import layout_of
+from ttpfl.flower import model_store
+from ttpfl.flower.messages import Task
+from ttpfl.flower.site import Site
+from ttpfl.learning import cross_entropy
+from ttpfl.rates import Rates
+from ttpfl.threads import threads
+from ttpfl.twin import Twin
+
+PART: dict[str, Part] = {"learn": "validation", "train": "train"}
+DIRECTIONS = 256 * 2**20  # bytes: they are of use within a task only
+
+
+def client_of(site: Site) -> SourceClient:
+    """The site's data, divided into a part to train with and a part to learn rates with."""
+    folder, layout = site.home / site.data, cast(Any, site.layout)
+    found = load(layout, folder, image_size=site.image_size, classes=site.classes)
+    if len(found.source) != 1:
+        raise DataError(
+            f"{folder} has {len(found.source)} source clients: a site is one client, "
+            "so put all of its data under one name"
+        )
+    return own_population(found, site.validation, site.seed)[0].source[0]
+
+
+def work_on(
+    site: Site, task: Task, settings: RunSettings, vector: Tensor, start: Tensor | None
+) -> tuple[Tensor, Report]:
+    """Do a task that the site's policy has let through."""
+    site.policy.check_vector(task.kind, vector)
+    model = model_store.load(site.model_file(task.model), task.model, task.fingerprint)
+    client = client_of(site)
+    if client.size(PART[task.kind]) < (fewest := site.policy.fewest_samples):
+        raise RefusedError(f"this site has fewer than the {fewest} samples demanded here")
+    roster = Roster(OneOfMany(client, task.client, task.clients))
+    work, length = _make_work(model, roster, settings, task.rates)
+    if vector.shape != (length,) or vector.dtype != torch.float32:
+        raise RefusedError(f"the vector is {vector.dtype} {tuple(vector.shape)}, not {(length,)}")
+    answer = torch.zeros(length)
+    if start is not None:
+        answer[: len(start)] = start
+    site.budget.spend(settings)
+    with threads(site.threads):
+        report = work(Job(task.client, site.name, task.round), vector, answer)
+    return answer, report
+
+
+def _make_work(
+    model: nn.Module, roster: Roster, settings: RunSettings, rates: dict[str, Any]
+) -> tuple[Work, int]:
+    """What is done, and the length of the vectors that it takes and gives."""
+    if isinstance(settings, LearnSettings):
+        begin = Rates.zeros(model, rates.get("granularity", "tensor"), rates.get("only"))
+        twin, cache = Twin(model, begin.modules), DirectionCache(DIRECTIONS, keep="first")
+        return RatesWork(twin, begin, roster, settings, cache, entropy, cross_entropy), len(begin.values)
+    assert isinstance(settings, TrainSettings)
+    algorithm, layout = algorithm_of(settings), layout_of(model)
+    trainer = LocalTrainer(model, local_training(settings, algorithm))
+    return ModelWork(trainer, roster, layout, settings, algorithm.needs_loss_before), layout.length
+
+
+class OneOfMany(Sequence[SourceClient]):
+    """One client under its number among all: random numbers follow from it, as on one machine."""
+
+    def __init__(self, client: SourceClient, number: int, count: int) -> None:
+        self._client, self._number, self._count = client, number, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if number != self._number:
+            raise IndexError(f"client {number} is at another site")
+        return self._client

@@ -1,0 +1,88 @@
+"""Giving an order to a federation and waiting for it, over restarts of the server."""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ttpfl.errors import FederationError
+from ttpfl.flower.control import flwr
+from ttpfl.flower.folder import Federation
+from ttpfl.flower.order import Order, read_outcome
+from ttpfl.flower.run_lock import died
+
+log = logging.getLogger("ttpfl")
+
+ATTEMPTS = 10
+POLL = 1.0
+LOOK_EVERY = 30.0  # seconds from one question to the superlink to the next
+UNREACHABLE = 600.0  # seconds that a superlink may be away
+
+
+def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = lambda: None) -> None:
+    """Run the order to its end.
+
+    Flower's runs do not survive a restart of the superlink, but the checkpoints do: a run that was lost is
+    begun anew, and goes on after the last round that was finished.
+
+    Args:
+        federation: where.
+        order: what.
+        watch: called again and again meanwhile.
+    """
+    path = order.write()
+    for attempt in range(ATTEMPTS):
+        token = secrets.token_hex(8)
+        begin = partial(_begin, federation, path, token)
+        run = _patiently(begin, first=attempt == 0)["run-id"]
+        log.info("run %s was begun", run)
+        outcome = _wait(federation, order, run, token, watch)
+        if outcome is not None:
+            if outcome["failure"]:
+                raise FederationError(f"the run failed at the server: {outcome['failure']}")
+            return
+        log.warning("run %s was lost: going on after its last checkpoint", run)
+    raise FederationError(f"{ATTEMPTS} runs in a row were lost: see the superlink's log")
+
+
+def _begin(federation: Federation, path: Path, token: str) -> dict[str, Any]:
+    config = f'order="{path}" token="{token}"'
+    return flwr(federation, "run", str(federation.app), "federation", "--run-config", config)
+
+
+def _wait(
+    federation: Federation, order: Order, run: str, token: str, watch: Callable[[], None]
+) -> dict[str, Any] | None:
+    """How the run ended; None if it was lost."""
+    looked = time.monotonic()
+    while (outcome := read_outcome(order.out, token)) is None:
+        watch()
+        time.sleep(POLL)
+        if died(Path(order.out), token):
+            return read_outcome(order.out, token)
+        if time.monotonic() - looked > LOOK_EVERY:
+            if _ended(federation, run):
+                return read_outcome(order.out, token)
+            looked = time.monotonic()
+    return outcome
+
+
+def _ended(federation: Federation, run: str) -> bool:
+    found = _patiently(lambda: flwr(federation, "list", "federation", "--run-id", run))["runs"]
+    return not found or str(found[0]["status"]).startswith("finished")
+
+
+def _patiently(ask: Callable[[], dict[str, Any]], first: bool = False) -> dict[str, Any]:
+    """The answer of a superlink that may be away for a while; a first question is not repeated."""
+    end = time.monotonic() + (0 if first else UNREACHABLE)
+    while True:
+        try:
+            return ask()
+        except FederationError as error:
+            if time.monotonic() > end:
+                raise
+            log.info("waiting for the superlink: %s", error)
+            time.sleep(2)

@@ -1,0 +1,94 @@
+"""A federation of real processes on 127.0.0.1, with TLS and node keys, for tests."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from in_process import NAMES, begin_model, local_clients
+
+from ttpfl.data import load
+from ttpfl.federation import LearnSettings, learn
+from ttpfl.flower import loopback
+from ttpfl.flower.create import create
+from ttpfl.flower.folder import Federation
+from ttpfl.rates import Rates
+
+PATIENCE = 1800  # seconds: machines that run tests may be very busy with other things
+
+
+@contextmanager
+def federation_of_digits(home: Path, images: int = 60) -> Iterator[Federation]:
+    """Three sites, each with digits of another domain; everything is ended afterwards."""
+    federation, digits = create(home, NAMES), load("digits")
+    for number, name in enumerate(NAMES):
+        rows = np.flatnonzero(digits.domain == number)[::7][:images]
+        np.savez(federation.site(name) / "data" / "source" / "own.npz", x=digits.x[rows], y=digits.y[rows])
+    begin_model(home / "model.safetensors")
+    try:
+        loopback.up(federation, PATIENCE)
+        yield federation
+    finally:
+        loopback.down(federation)
+
+
+def command(federation: Federation, out: Path, *more: str) -> list[str]:
+    """`ttpfl learn` over the federation."""
+    return [
+        *(sys.executable, "-m", "ttpfl", "learn", str(federation.home / "model.safetensors")),
+        *("--engine", "flower", "--federation", str(federation.home), "--out", str(out)),
+        *("--batch-size", "6", "--lr", "5", *more),
+    ]
+
+
+def learn_over(federation: Federation, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(federation, out, *more), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+def local_rates(federation: Federation, rounds: int) -> Rates:
+    sites = {name: federation.site(name) / "site.toml" for name in NAMES}
+    model = begin_model(federation.home / "model.safetensors")
+    settings = LearnSettings(rounds=rounds, batch_size=6, lr=5.0, workers=0)
+    return learn(model, local_clients(sites), settings).rates
+
+
+def audit(federation: Federation, site: str) -> list[dict[str, Any]]:
+    path = federation.site(site) / "audit.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def tasks(federation: Federation, site: str, direction: str = "in") -> int:
+    return sum((e["type"], e["direction"]) == ("train.task", direction) for e in audit(federation, site))
+
+
+def history(out: Path) -> list[dict[str, Any]]:
+    path = out / "history.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def until(true: Callable[[], Any], seconds: float = PATIENCE) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def processes_below(home: Path) -> dict[int, str]:
+    """Processes whose Flower home is in the federation's folder: command lines by id."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                if f"FLWR_HOME={home}/".encode() in (folder / "environ").read_bytes():
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,243 @@
+"""The engine over sites, without a network: the same results, and every fault has a name."""
+
+import json
+import re
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from in_process import (
+    BUILD,
+    NAMES,
+    Clock,
+    InProcessGrid,
+    begin_model,
+    largest_difference,
+    local_clients,
+    make_sites,
+)
+
+from ttpfl.errors import FederationError
+from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.flower.engine import Assignment, GridEngine
+from ttpfl.flower.model_store import card_of
+from ttpfl.flower.order import Order
+from ttpfl.flower.patience import Patience
+from ttpfl.flower.server_app import RemoteSite, carry_out
+from ttpfl.network import weights_hash
+from ttpfl.rates import Rates
+
+LEARN = LearnSettings(rounds=2, batch_size=6, lr=5.0, workers=0)
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return make_sites(tmp_path_factory.mktemp("sites"))
+
+
+def learned(grid: InProcessGrid, tmp_path: Path, settings: LearnSettings = LEARN, **more: Any) -> Any:
+    """Through the engine; the clock, the engine and what `learn` gave."""
+    model, clock = begin_model(tmp_path / "model.safetensors"), Clock()
+    engines = []
+
+    def make(length: int, dtype: torch.dtype) -> GridEngine:
+        rates = {"granularity": "tensor", "only": None}
+        asked = Assignment("learn", len(grid.sites), asdict(settings), card_of(model, BUILD), rates, 1000.0)
+        engine = GridEngine(
+            grid,  # type: ignore[arg-type]
+            asked,
+            model.state_dict(),
+            Patience(deadline=60, longest=600),
+            length,
+            dtype,
+            clock,
+            clock.sleep,
+        )
+        engines.append(engine)
+        return engine
+
+    clients = [RemoteSite(name) for name in grid.sites]
+    return learn(model, clients, settings, engine=make, **more), engines, clock
+
+
+def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:
+    grid = InProcessGrid(sites)
+    model = begin_model(tmp_path / "model.safetensors")
+    order = Order("learn", str(tmp_path / "model.safetensors"), str(tmp_path / "run"), NAMES, asdict(LEARN))
+    order.write()
+    carry_out(Order.read(tmp_path / "run" / "order.json"), grid)  # type: ignore[arg-type]
+    found = Rates.load(tmp_path / "run" / "rates.safetensors")
+    local = learn(model, local_clients(sites), LEARN)
+    assert largest_difference(found.values, local.rates.values) < 1e-6
+    assert float(local.rates.values.abs().max()) > 1e-3  # there was something to compare
+    # The model went to each site once, on its own; then only rates.
+    kinds = [message.metadata.message_type for message in grid.sent]
+    assert kinds == ["train.task"] * 3 + ["query.model"] * 3 + ["train.task"] * 6
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    losses = [[record["validation_loss"] for record in records] for records in (history, local.history)]
+    assert losses[0] == pytest.approx(losses[1])
+
+
+def test_training_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:
+    settings = TrainSettings(rounds=2, batch_size=10, workers=0, buffers="local", algorithm="qffl")
+    model = begin_model(tmp_path / "model.safetensors")
+    order = Order(
+        "train", str(tmp_path / "model.safetensors"), str(tmp_path / "run"), NAMES, asdict(settings)
+    )
+    carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
+    from ttpfl.models import load_model
+
+    found, card = load_model(tmp_path / "run" / "model.safetensors")
+    local = train(model, local_clients(sites), settings).model
+    for name, tensor in local.state_dict().items():
+        assert largest_difference(tensor, found.state_dict()[name]) < 1e-6, name
+    assert weights_hash(found) != weights_hash(model)
+    assert card["build"] == BUILD
+
+
+def test_an_interrupted_run_goes_on_to_the_same_rates(sites: dict[str, Path], tmp_path: Path) -> None:
+    begin_model(tmp_path / "model.safetensors")
+    settings = {**asdict(LEARN), "rounds": 3}
+    make = partial(Order, "learn", str(tmp_path / "model.safetensors"), sites=NAMES, settings=settings)
+    carry_out(make(out=str(tmp_path / "whole")), InProcessGrid(sites))  # type: ignore[arg-type]
+
+    def die(name: str, reply: Message) -> Message:
+        if _round(reply) == 1:
+            raise ConnectionError("the server app was killed")
+        return reply
+
+    with pytest.raises(ConnectionError):
+        carry_out(make(out=str(tmp_path / "run")), InProcessGrid(sites, fault=die))  # type: ignore[arg-type]
+    carry_out(make(out=str(tmp_path / "run")), InProcessGrid(sites))  # type: ignore[arg-type]
+    whole, resumed = (Rates.load(tmp_path / run / "rates.safetensors") for run in ("whole", "run"))
+    assert torch.equal(whole.values, resumed.values)
+
+
+def _round(reply: Message) -> int:
+    return -1 if reply.has_error() else int(reply.content.config_records["about"]["round"])  # type: ignore[arg-type]
+
+
+def poisoned(change: Any) -> Any:
+    """A site in the south whose answers are not what they should be."""
+
+    def fault(name: str, reply: Message) -> Message:
+        if name == "south" and not reply.has_error() and "about" in reply.content:
+            change(reply.content)
+        return reply
+
+    return fault
+
+
+def vector(*values: float) -> Any:
+    def change(content: Any) -> None:
+        content["arrays"] = ArrayRecord({"vector": Array(torch.tensor(values).numpy())})
+
+    return change
+
+
+def about(**values: Any) -> Any:
+    def change(content: Any) -> None:
+        content["about"] = ConfigRecord({**content["about"], **values})
+
+    return change
+
+
+def metrics(**values: Any) -> Any:
+    def change(content: Any) -> None:
+        content["metrics"] = MetricRecord(values)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (vector(*[float("nan")] * 23), "not finite"),
+        (vector(*[1e6] * 23), r"the value 1e\+06, which is out of bounds"),
+        (vector(1.0, 2.0), r"the shape \(2,\), not \(23,\)"),
+        (about(fingerprint="other"), "another fingerprint"),
+        (about(round=7), "another round: 7, not 0"),
+        (about(model="0" * 64), "another model"),
+        (metrics(pixels=3), "'pixels', which nobody asked for"),
+        (metrics(samples=float("inf")), "inf for 'samples'"),
+        (metrics(samples=-3), "cannot be negative"),
+        (metrics(samples=3), "incomplete count of 'samples'"),
+        (metrics(**{"validation.samples": 3}), "incomplete count of 'validation'"),
+        (lambda content: content.pop("arrays"), "no record 'arrays'"),
+    ],
+)
+def test_bad_answers_are_refused_by_name(
+    change: Any, words: str, sites: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = LearnSettings(rounds=1, batch_size=6, lr=5.0, workers=0)
+    grid = InProcessGrid(sites, fault=poisoned(change))
+    result, _, _ = learned(grid, tmp_path, settings)
+    assert result.history[0]["failed"] == ["south"]
+    assert any("'south' is left out" in text for text in caplog.messages)
+    assert re.search(words, "\n".join(caplog.messages))
+    others = {name: client for name, client in local_clients(sites).items() if name != "south"}
+    model = begin_model(tmp_path / "model.safetensors")
+    assert largest_difference(result.rates.values, learn(model, others, settings).rates.values) < 1e-6
+
+
+def test_a_silent_site_costs_the_deadline_and_takes_part_again(
+    sites: dict[str, Path], tmp_path: Path
+) -> None:
+    silent = {"west"}
+
+    def fault(name: str, reply: Message) -> Message | None:
+        return None if name in silent and _round(reply) == 0 else reply
+
+    result, engines, clock = learned(InProcessGrid(sites, fault=fault), tmp_path)
+    assert [record["failed"] for record in result.history] == [["west"], []]
+    assert 60 <= clock.now < 65
+    assert engines[0].counts.late == 0
+
+
+def test_late_and_duplicate_answers_are_counted_and_ignored(sites: dict[str, Path], tmp_path: Path) -> None:
+    kept: list[Message] = []
+
+    def fault(name: str, reply: Message) -> Message | None:
+        if name == "west" and _round(reply) == 0:
+            kept.append(reply)
+            return None
+        if _round(reply) == 1 and kept:
+            grid.delayed += [kept.pop(), reply]  # the late one, and this one a first time
+        return reply
+
+    grid = InProcessGrid(sites, fault=fault)
+    result, engines, _ = learned(grid, tmp_path)
+    assert [record["failed"] for record in result.history] == [["west"], []]
+    assert (engines[0].counts.late, engines[0].counts.duplicate) == (1, 1)
+
+
+def test_too_few_answers_abandon_the_round(sites: dict[str, Path], tmp_path: Path) -> None:
+    def fault(name: str, reply: Message) -> Message | None:
+        return None if name != "west" and _round(reply) == 1 else reply
+
+    before, _, _ = learned(InProcessGrid(sites), tmp_path, LearnSettings(rounds=1, batch_size=6, workers=0))
+    grid = InProcessGrid(sites, fault=fault)
+    after, _, _ = learned(grid, tmp_path, LearnSettings(rounds=2, batch_size=6, workers=0))
+    assert [record["abandoned"] for record in after.history] == [False, True]
+    assert torch.equal(before.rates.values, after.rates.values)
+
+
+def test_sites_that_are_not_there(sites: dict[str, Path], tmp_path: Path) -> None:
+    result, _, _ = learned(InProcessGrid(sites, absent={"north"}), tmp_path)
+    assert [record["failed"] for record in result.history] == [["north"], ["north"]]
+    with pytest.raises(FederationError, match="'north': is not connected"):
+        learned(InProcessGrid(sites, absent=set(NAMES)), tmp_path)
+
+
+def test_nobody_waits_for_ever(sites: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(FederationError, match="did not answer in time"):
+        learned(InProcessGrid(sites, fault=lambda name, reply: None), tmp_path)
+
+
+def test_the_data_of_a_remote_site_cannot_be_had() -> None:
+    with pytest.raises(FederationError, match="does not leave its site"):
+        RemoteSite("north").validation()

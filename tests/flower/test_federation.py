@@ -1,0 +1,56 @@
+"""End to end on 127.0.0.1: superlink, three sites, TLS, node keys, three rounds of rate learning."""
+
+from pathlib import Path
+
+from in_process import NAMES, largest_difference
+from real_federation import (
+    audit,
+    federation_of_digits,
+    history,
+    learn_over,
+    local_rates,
+    processes_below,
+    until,
+)
+
+from ttpfl.flower import loopback
+from ttpfl.rates import Rates
+
+
+def test_rates_learned_over_real_sites_are_the_local_ones(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with federation_of_digits(tmp_path / "trial") as federation:
+        assert set(loopback.status(federation)) == {"superlink", *NAMES}
+        done = learn_over(federation, out, "--rounds", "3")
+        assert done.returncode == 0, done.stderr
+        again = learn_over(federation, out, "--rounds", "3")
+        assert again.returncode == 1
+        assert "already has a run: resume it" in again.stderr
+    found, local = Rates.load(out / "rates.safetensors"), local_rates(federation, rounds=3)
+    assert largest_difference(found.values, local.values) < 1e-6
+    assert float(local.values.abs().max()) > 1e-3
+    assert found.learned["rounds"] == 3
+    assert [record["failed"] for record in history(out)] == [[], [], []]
+    for name in NAMES:
+        _check_what_left(audit(federation, name))
+    until(lambda: not processes_below(tmp_path / "trial"))
+    assert not (Path.home() / ".flwr").exists() or not list((Path.home() / ".flwr").glob("apps/ttpfl*"))
+
+
+def _check_what_left(lines: list[dict[str, object]]) -> None:
+    """A site's own record of its messages: the model came once, and only rates and sums went."""
+    came = [line["type"] for line in lines if line["direction"] == "in"]
+    assert came == ["train.task", "query.model", *["train.task"] * 3]
+    for line in lines:
+        if line["direction"] == "out" and line["type"] == "train.task" and "records" in line:
+            records = line["records"]
+            assert records.keys() == {"arrays", "metrics", "about"}  # type: ignore[attr-defined]
+            assert records["arrays"].keys() == {"vector"}  # type: ignore[index]
+            assert records["arrays"]["vector"]["shape"] == [23]  # type: ignore[index]
+            assert records["metrics"].keys() == {  # type: ignore[index]
+                "validation.samples",
+                "validation.loss",
+                "validation.right",
+            }
+        elif line["direction"] == "out":
+            assert "lacks the model" in str(line.get("error")) or line.get("records") == {}

@@ -1,0 +1,139 @@
+"""What goes wrong in a real federation: sites, server and superlink die, and strangers knock."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from in_process import NAMES, largest_difference
+from real_federation import (
+    PATIENCE,
+    command,
+    federation_of_digits,
+    history,
+    learn_over,
+    local_rates,
+    processes_below,
+    tasks,
+    until,
+)
+
+from ttpfl.flower import control, loopback
+from ttpfl.flower.certificates import make_authority, make_node_key
+from ttpfl.flower.create import free_port
+from ttpfl.flower.folder import Federation, environment
+from ttpfl.rates import Rates
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    home = tmp_path_factory.mktemp("faults") / "trial"
+    with federation_of_digits(home) as running:
+        yield running
+    until(lambda: not processes_below(home))
+
+
+def test_a_killed_site_is_left_out_and_takes_part_again(federation: Federation, tmp_path: Path) -> None:
+    before = tasks(federation, "west", "out")
+    run = subprocess.Popen(
+        command(federation, tmp_path, "--rounds", "5", "--deadline", "8"), stderr=subprocess.PIPE
+    )
+    with run:
+        # The first task is answered with a request for the model; the second is work.
+        until(lambda: tasks(federation, "west", "in") > before + 1 or run.poll() is not None)
+        loopback.stop(federation, "west", signal.SIGKILL)
+        until(lambda: history(tmp_path) or run.poll() is not None)
+        loopback.start(federation, "west")
+        _, words = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 0, words
+    failed = [record["failed"] for record in history(tmp_path)]
+    assert failed[0] == ["west"]
+    assert failed[-1] == []
+    assert not any(record["abandoned"] for record in history(tmp_path))
+
+
+def test_the_server_app_and_the_superlink_may_be_killed(federation: Federation, tmp_path: Path) -> None:
+    run = subprocess.Popen(command(federation, tmp_path, "--rounds", "4"), stderr=subprocess.PIPE)
+    with run:
+        until(lambda: len(history(tmp_path)) == 1 or run.poll() is not None)
+        seen = tasks(federation, "north")
+        until(lambda: tasks(federation, "north") > seen or run.poll() is not None)
+        # Sent and not yet aggregated: now the superlink dies, and with it its server app.
+        loopback.stop(federation, loopback.SERVER, signal.SIGKILL)
+        loopback.start(federation, loopback.SERVER)
+        until(lambda: len(history(tmp_path)) >= 2 or run.poll() is not None)
+        apps = [pid for pid, words in processes_below(federation.home).items() if "flwr-serverapp" in words]
+        assert apps or run.poll() is not None
+        for pid in apps:
+            os.kill(pid, signal.SIGKILL)
+        _, words = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 0, words
+    found, local = Rates.load(tmp_path / "rates.safetensors"), local_rates(federation, rounds=4)
+    assert largest_difference(found.values, local.values) < 1e-6
+    assert [record["round"] for record in history(tmp_path)] == [0, 1, 2, 3]
+    assert all(record["failed"] == [] for record in history(tmp_path))
+
+
+def test_strangers_are_refused(federation: Federation, tmp_path: Path) -> None:
+    """An unregistered key, no key, an authority that did not sign the server, and plain text."""
+    make_node_key(tmp_path / "stranger")
+    make_authority(tmp_path, "other")
+    site = federation.site("west")
+    right = {"--root-certificates": str(site / "ca.crt"), "--auth-supernode-private-key": str(site / "key")}
+    attempts: dict[str, list[str]] = {
+        "unregistered key": _flat(right | {"--auth-supernode-private-key": str(tmp_path / "stranger")}),
+        "no key": _flat({"--root-certificates": str(site / "ca.crt")}),
+        "wrong authority": _flat(right | {"--root-certificates": str(tmp_path / "ca.crt")}),
+        "plain text": ["--insecure"],
+    }
+    begun = (federation.superlink / "log.txt").stat().st_size
+    started = {
+        name: subprocess.Popen(
+            [
+                *(control.program("flower-supernode"), "--superlink", federation.address, *options),
+                *("--max-retries", "1", "--max-wait-time", "5", "--port", str(free_port())),
+            ],
+            env={**environment(tmp_path / name.replace(" ", "-"))},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for name, options in attempts.items()
+    }
+    for name, process in started.items():
+        words, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode != 0, name
+        assert "SuperNode ID" not in words, name  # what is printed once a site has been let in
+    log = (federation.superlink / "log.txt").read_bytes()[begun:].decode()
+    assert "Activated node_id" not in log
+
+
+def _flat(options: dict[str, str]) -> list[str]:
+    return [part for pair in options.items() for part in pair]
+
+
+def test_keys_can_be_rotated_and_revoked(federation: Federation, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copy(federation.site("west") / "key", old)
+    control.rotate(federation, "west")
+    assert old.read_bytes() != (federation.site("west") / "key").read_bytes()
+    # The process that runs still has the old key: it is locked out.
+    done = learn_over(federation, tmp_path / "a", "--rounds", "1", "--deadline", "5")
+    assert done.returncode == 0, done.stderr
+    assert history(tmp_path / "a")[0]["failed"] == ["west"]
+    loopback.stop(federation, "west", signal.SIGKILL)
+    loopback.start(federation, "west")  # with the new key
+    done = learn_over(federation, tmp_path / "b", "--rounds", "1")
+    assert history(tmp_path / "b")[0]["failed"] == [], done.stderr
+    control.revoke(federation, "west")
+    assert set(control.nodes(federation)) == set(NAMES) - {"west"}
+    done = learn_over(federation, tmp_path / "c", "--rounds", "1", "--deadline", "5")
+    assert history(tmp_path / "c")[0]["failed"] == ["west"]
+    rates = [Rates.load(tmp_path / run / "rates.safetensors").values for run in "ac"]
+    assert torch.equal(*rates)  # both times of the other two alone

@@ -1,0 +1,249 @@
+"""A site: what leaves it, what it refuses, and what it notes."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import ConfigRecord, Message, RecordDict
+from in_process import BUILD, arrays_of, begin_model, call, make_site
+
+from ttpfl.errors import FederationError
+from ttpfl.federation import LearnSettings, TrainSettings
+from ttpfl.federation.accountant import epsilon_of
+from ttpfl.flower.messages import FAILED, LACKING, REFUSED, Task, model_records, task_records
+from ttpfl.flower.model_store import card_of
+from ttpfl.flower.policy import Budget, Policy
+from ttpfl.flower.site import Site
+
+SETTINGS = asdict(LearnSettings(batch_size=6))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> torch.nn.Module:
+    return begin_model(tmp_path_factory.mktemp("model") / "model.safetensors")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return make_site(tmp_path / "north", "north", 0)
+
+
+def task_for(network: torch.nn.Module, **changes: Any) -> Task:
+    card = card_of(network, BUILD)
+    rates = {"granularity": "tensor", "only": None}
+    return replace(Task("learn", 0, 0, 3, SETTINGS, card.hash, card.fingerprint, rates), **changes)
+
+
+def ask(site: Path, records: RecordDict, kind: str = "train.task") -> Message:
+    return call(site, Message(records, 1, kind))
+
+
+def give_model(site: Path, model: torch.nn.Module, **changes: Any) -> Message:
+    card = replace(card_of(model, BUILD), **changes)
+    return ask(site, model_records(card, model.state_dict()), "query.model")
+
+
+def test_nothing_but_rates_counts_and_metrics_leaves(site: Path, model: torch.nn.Module) -> None:
+    """Every field of every reply is known, and none has room for data."""
+    replies = [ask(site, task_records(task_for(model), torch.zeros(23))), give_model(site, model)]
+    replies.append(ask(site, task_records(task_for(model), torch.zeros(23))))
+    lacking, kept, answer = replies
+    assert lacking.error.code == LACKING
+    assert dict(kept.content) == {}
+    assert {name: (a.shape, str(a.dtype)) for name, a in arrays_of(answer).items()} == {
+        "arrays/vector": ((23,), "float32")
+    }
+    assert dict(answer.content.metric_records["metrics"]).keys() == {
+        "validation.samples",
+        "validation.loss",
+        "validation.right",
+    }
+    assert dict(answer.content.config_records["about"]) == {
+        "round": 0,
+        "model": task_for(model).model,
+        "fingerprint": task_for(model).fingerprint,
+    }  # what the server said itself
+    assert set(answer.content) == {"arrays", "metrics", "about"}
+    assert answer.content.metric_records["metrics"]["validation.samples"] == 12
+
+
+def test_with_local_privacy_only_noisy_rates_leave(site: Path, model: torch.nn.Module) -> None:
+    give_model(site, model)
+    settings = asdict(LearnSettings(batch_size=6, privacy="local", clip=0.1, noise=2.0))
+    task = task_for(model, settings=settings)
+    first, second = (ask(site, task_records(task, torch.zeros(23))) for _ in range(2))
+    assert dict(first.content.metric_records["metrics"]) == {}
+    assert (arrays_of(first)["arrays/vector"] != arrays_of(second)["arrays/vector"]).all()
+
+
+def test_the_text_of_an_error_stays_at_the_site(site: Path, model: torch.nn.Module) -> None:
+    give_model(site, model)
+    folder = site.parent / "data" / "source"
+    (folder / "own.npz").unlink()
+    (folder / "patient-jones.npz").write_bytes(b"junk")
+    reply = ask(site, task_records(task_for(model), torch.zeros(23)))
+    assert reply.error.code == FAILED
+    assert "jones" not in str(reply.error.reason)
+    last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
+    assert "patient-jones" in last["failed"]
+
+
+def test_every_message_is_noted(site: Path, model: torch.nn.Module) -> None:
+    give_model(site, model)
+    answer = ask(site, task_records(task_for(model), torch.zeros(23)))
+    ask(site, task_records(task_for(model, kind="steal"), torch.zeros(23)))
+    lines = [json.loads(line) for line in (site.parent / "audit.jsonl").read_text().splitlines()]
+    assert [line["direction"] for line in lines] == ["in", "out"] * 3
+    assert lines[2]["records"]["task"]["kind"] == "learn"
+    assert lines[3]["records"]["metrics"] == dict(answer.content.metric_records["metrics"])
+    assert lines[3]["records"]["arrays"]["vector"]["shape"] == [23]
+    assert "'steal' are not allowed" in lines[5]["error"]
+    assert (site.parent / "audit.jsonl").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "steal"}, "'steal' are not allowed here"),
+        ({"settings": {**SETTINGS, "epochs": 99}}, "99 epochs are more than the 10 allowed"),
+        ({"settings": {**SETTINGS, "batch_size": 1}}, "batches of 1 are smaller than the 2"),
+        ({"settings": {**SETTINGS, "colour": 1}}, "settings make no sense"),
+        ({"settings": {**SETTINGS, "lr": -1}}, "lr is -1"),
+        ({"settings": {**SETTINGS, "epochs": "many"}}, "settings make no sense"),
+        ({"round": -1}, "round -1"),
+        ({"client": 3}, "no client 3 of 3"),
+        ({"model": "../../etc/passwd"}, "not the hash of a model"),
+        ({"fingerprint": "0" * 64}, "not 0000"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(
+    site: Path, model: torch.nn.Module, changes: dict[str, Any], words: str
+) -> None:
+    give_model(site, model)
+    reply = ask(site, task_records(task_for(model, **changes), torch.zeros(23)))
+    assert reply.error.code == REFUSED
+    assert words in str(reply.error.reason)
+
+
+@pytest.mark.parametrize(
+    ("vector", "words"),
+    [
+        (torch.zeros(22), r"(22,), not (23,)"),
+        (torch.full((23,), float("nan")), "not finite"),
+        (torch.full((23,), 1e9), "larger than the 1000"),
+        (torch.zeros(23, dtype=torch.float64), "torch.float64"),
+    ],
+)
+def test_vectors_that_make_no_sense(
+    site: Path, model: torch.nn.Module, vector: torch.Tensor, words: str
+) -> None:
+    give_model(site, model)
+    reply = ask(site, task_records(task_for(model), vector))
+    assert words in str(reply.error.reason)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hash": "0" * 64}, "not 0000"),
+        ({"fingerprint": "f" * 64}, "not ffff"),
+        ({"build": {**BUILD, "num_classes": 11}}, "names or shapes differ"),
+        ({"build": {**BUILD, "num_classes": 10**12}}, "names or shapes differ"),  # and no memory is taken
+        ({"build": {"name": "os:system"}}, "not on this site's list"),
+    ],
+)
+def test_models_that_are_not_what_they_are_said_to_be(
+    site: Path, model: torch.nn.Module, changes: dict[str, Any], words: str
+) -> None:
+    reply = give_model(site, model, **changes)
+    assert reply.error.code == REFUSED
+    assert words in str(reply.error.reason)
+    assert not list((site.parent / "models").glob("*"))
+
+
+def test_a_damaged_model_is_asked_for_again(site: Path, model: torch.nn.Module) -> None:
+    give_model(site, model)
+    (file,) = (site.parent / "models").glob("*")
+    file.write_bytes(file.read_bytes()[:-4] + b"\x00\x00\x00\x40")
+    reply = ask(site, task_records(task_for(model), torch.zeros(23)))
+    assert "damaged" in str(reply.error.reason)
+    assert ask(site, task_records(task_for(model), torch.zeros(23))).error.code == LACKING
+
+
+def test_junk_is_refused(site: Path) -> None:
+    for records in (RecordDict(), RecordDict({"task": ConfigRecord({"kind": "learn"})})):
+        assert ask(site, records).error.code == REFUSED
+
+
+def test_a_site_can_keep_to_rates(tmp_path: Path, model: torch.nn.Module) -> None:
+    site = make_site(tmp_path / "n", "n", 0, '[policy]\nkinds = ["learn"]\nfewest_samples = 13')
+    give_model(site, model)
+    task = task_for(model, kind="train", settings=asdict(TrainSettings()))
+    assert "'train' are not allowed" in str(ask(site, task_records(task, torch.zeros(9))).error.reason)
+    few = ask(site, task_records(task_for(model), torch.zeros(23)))
+    assert "fewer than the 13 samples" in str(few.error.reason)
+
+
+def test_a_site_can_demand_noise_and_stops_when_its_budget_is_spent(
+    tmp_path: Path, model: torch.nn.Module
+) -> None:
+    budget = epsilon_of(2.0, 2, 1e-5, sensitivity=2.0) + 1e-6  # enough for two answers
+    policy = f'[policy]\nkinds = ["learn"]\nlocal_noise = 2.0\nepsilon = {budget}'
+    site = make_site(tmp_path / "n", "n", 0, policy)
+    give_model(site, model)
+    plain = ask(site, task_records(task_for(model), torch.zeros(23)))
+    assert "local noise of 0 is less than the 2.0 demanded" in str(plain.error.reason)
+    noisy = asdict(LearnSettings(batch_size=6, privacy="local", noise=2.0))
+    replies = [ask(site, task_records(task_for(model, settings=noisy), torch.zeros(23))) for _ in range(3)]
+    assert [reply.has_error() for reply in replies] == [False, False, True]
+    assert "budget" in str(replies[2].error.reason)
+    settings = Site.read(site)
+    assert settings.budget.spent == pytest.approx(epsilon_of(2.0, 2, 1e-5, sensitivity=2.0))
+
+
+def test_budget_of_different_noises_adds_up(tmp_path: Path) -> None:
+    policy = Policy(kinds=["learn"], local_noise=1.0, epsilon=100.0)
+    budget = Budget(tmp_path / "spent.json", policy)
+    for noise in (2.0, 2.0, 2.0, 2.0):
+        budget.spend(LearnSettings(privacy="local", noise=noise))
+    one = Budget(tmp_path / "other.json", policy)
+    one.spend(LearnSettings(privacy="local", noise=1.0))
+    assert budget.spent == pytest.approx(one.spent)  # four times half the signal is once the whole
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('name = "n"\ncolour = 1', "no 'colour'"),
+        ('name = "n"\nlayout = "folder"', "list all classes"),
+        ('name = "n"\nlayout = "tape"', "'tape'"),
+        ('name = "n"\n[policy]\nkind = []', "no 'kind'"),
+        ('name = "n"\n[policy]\nkinds = ["x"]', "'x' is not one of"),
+        ('name = "n"\n[policy]\nepsilon = 1.0', "set local_noise"),
+        ('name = "n"\n[policy]\nlocal_noise = 1.0', "local_noise protects rates only"),
+        ("name = ", "site.toml"),
+    ],
+)
+def test_mistakes_in_the_sites_file(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises(FederationError, match=words):
+        Site.read(tmp_path / "site.toml")
+
+
+def test_pictures_in_folders_keep_the_federations_classes(tmp_path: Path, model: torch.nn.Module) -> None:
+    from PIL import Image
+
+    from ttpfl.flower.site_work import client_of
+
+    for label in ("3", "7"):  # this site has no other class
+        folder = tmp_path / "data" / "source" / "own" / label
+        folder.mkdir(parents=True)
+        for number in range(5):
+            Image.new("RGB", (28, 28), (20 * number, 0, 0)).save(folder / f"{number}.png")
+    names = json.dumps([str(digit) for digit in range(10)])
+    (tmp_path / "site.toml").write_text(f'name = "n"\nlayout = "folder"\nclasses = {names}')
+    client = client_of(Site.read(tmp_path / "site.toml"))
+    assert set(client.train_labels.tolist()) | set(client.validation_labels.tolist()) == {3, 7}
