@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # One thread per test process: two of them run side by side.
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow lint format golden bench clean
+.PHONY: help demo test test-slow lint format golden docs bench clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ format: $(READY) ## Put the code into its usual form
 
 golden: $(READY) ## Renew the texts that --help is compared with, after a change that is meant
 	COLUMNS=100 _TYPER_FORCE_DISABLE_TERMINAL=1 $(BIN)/python tests/cli/help_texts.py --write
+
+docs: $(READY) ## Write the pages that are made from the code
+	$(BIN)/python -m ttpfl.methods.table > docs/methods.md
 
 bench: $(READY) ## Speed and memory of the core, of the corruptions and of populations
 	$(BIN)/python benchmarks/core.py

@@ -2,19 +2,21 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from small_clients import Noisy, clients, linear, mlp, same_state
-from torch import nn
+from small_clients import Noisy, Site, clients, linear, mlp, pair, same_state
+from torch import Tensor, nn
 
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, TrainSettings, checkpoint, train
 from ttpfl.federation.checkpoint import Checkpoints
+from ttpfl.federation.identity import names_hash
+from ttpfl.federation.roster import Roster
 from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.training import Trained
 
@@ -40,6 +42,10 @@ def written(directory: Path) -> list[int]:
     return [int(path.stem.split("-")[1]) for path in sorted((directory / "checkpoints").iterdir())]
 
 
+def newest(directory: Path) -> Path:
+    return max((directory / "checkpoints").iterdir())
+
+
 def lines(directory: Path) -> list[Record]:
     return [json.loads(line) for line in (directory / "history.jsonl").read_text().splitlines()]
 
@@ -62,14 +68,34 @@ def same(a: Trained, b: Trained) -> bool:
     ids=str,
 )
 def test_resumed_runs_are_the_same_to_the_bit(tmp_path: Path, options: dict[str, Any]) -> None:
-    whole = go(None, **options)
-    go(tmp_path, rounds=1, **options)
-    go(tmp_path, rounds=3, resume=True, **options)
-    parts = go(tmp_path, resume=True, **options)
+    """Also if the rounds that are asked for become more."""
+    whole = go(tmp_path / "whole", **options)
+    go(tmp_path / "parts", rounds=1, **options)
+    go(tmp_path / "parts", rounds=3, resume=True, **options)
+    parts = go(tmp_path / "parts", resume=True, **options)
     assert same(parts, whole)
-    assert lines(tmp_path) == whole.history
-    again = go(tmp_path, resume=True, **options)  # there is nothing more to do
+    assert lines(tmp_path / "parts") == whole.history
+    for name in ("model.safetensors", "history.jsonl", f"checkpoints/{newest(tmp_path / 'whole').name}"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    again = go(tmp_path / "parts", resume=True, **options)  # there is nothing more to do
     assert same(again, whole)
+
+
+def test_fewer_rounds_than_there_are(tmp_path: Path) -> None:
+    whole = go(tmp_path, rounds=4)
+    before = written(tmp_path)
+    with pytest.raises(FederationError, match=r"rounds is 3, but the run in .* already has 4: ask for 4 or"):
+        go(tmp_path, rounds=3, resume=True)
+    assert written(tmp_path) == before
+    assert same(go(tmp_path, rounds=4, resume=True), whole)
+
+
+def test_fewer_rounds_than_a_run_took_that_found_its_end(tmp_path: Path) -> None:
+    options = {"patience": 1, "lr": 3.0, "batch_size": 5}
+    whole = go(tmp_path, rounds=60, **options)
+    done = len(whole.history)
+    assert 1 < done < 60
+    assert same(go(tmp_path, rounds=done - 1, resume=True, **options), whole)
 
 
 class Stop(Callback):
@@ -189,6 +215,76 @@ def test_another_run_is_refused(tmp_path: Path, options: dict[str, Any], key: st
     with pytest.raises(FederationError, match=key):
         go(tmp_path, resume=True, **options)
     assert written(tmp_path) == before
+
+
+def renamed(number: int) -> dict[str, Any]:
+    return {
+        (f"site-{place}" if place == number else name): one
+        for place, (name, one) in enumerate(data().items())
+    }
+
+
+def test_other_clients_and_functions_are_refused(tmp_path: Path) -> None:
+    settings = TrainSettings(rounds=2, cohort=3, batch_size=4, workers=0)
+
+    def other_loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits, labels, label_smoothing=0.1)
+
+    train(linear(), data(), settings, run_dir=tmp_path)
+    for number in (0, 2, 3):
+        with pytest.raises(FederationError, match="client_names was"):
+            train(linear(), renamed(number), settings, run_dir=tmp_path, resume=True)
+    with pytest.raises(FederationError, match=r"loss was 'ttpfl\.learning\.cross_entropy', now .*other_loss"):
+        train(linear(), data(), settings, run_dir=tmp_path, resume=True, loss=other_loss)
+    with pytest.raises(FederationError, match=r"logits was None, now it is '.*newest'"):
+        train(linear(), data(), settings, run_dir=tmp_path, resume=True, logits=newest)
+
+
+def test_names_of_very_many_clients_are_looked_at_here_and_there() -> None:
+    made = []
+
+    class Lazy(Sequence[Any]):
+        def __len__(self) -> int:
+            return 100_000
+
+        def __getitem__(self, number: int) -> Any:
+            made.append(number)
+            return Site(f"{prefix}-{number}", pair(4, 0), Path())
+
+    prefix = "a"
+    first = names_hash(Roster(Lazy()))
+    assert made[0] == 0
+    assert made[-1] == 99_999
+    assert len(set(made)) == len(made) == 1000
+    assert names_hash(Roster(Lazy())) == first
+    prefix = "b"
+    assert names_hash(Roster(Lazy())) != first
+
+
+@pytest.mark.parametrize(
+    ("change", "gone", "message"),
+    [
+        ({"torch": "1.0"}, (), "torch was '1.0', now it is"),
+        ({}, ("client_names", "loss"), "did not note client_names, loss: make sure"),
+    ],
+)
+def test_what_only_warns(
+    tmp_path: Path,
+    change: dict[str, str],
+    gone: tuple[str, ...],
+    message: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Another torch, and a checkpoint of a version that did not note as much."""
+    go(tmp_path, rounds=2)
+    for path in (tmp_path / "checkpoints").iterdir():
+        state, identity = checkpoint.read(path)
+        changed = {key: value for key, value in {**identity, **change}.items() if key not in gone}
+        path.write_bytes(checkpoint.encode(state, changed))
+    with caplog.at_level(logging.WARNING, "ttpfl"):
+        assert same(go(tmp_path, resume=True), go(None))
+    assert message in caplog.text
+    assert len(caplog.records) == 1
 
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:

@@ -18,10 +18,22 @@ from typing import Any
 import pytest
 import torch
 import victim
-from small_clients import Bad, Site, clients, environment, linear, mlp, pair, same_state, wait_until_gone
+from small_clients import (
+    Bad,
+    Site,
+    alive,
+    clients,
+    environment,
+    linear,
+    mlp,
+    pair,
+    same_state,
+    wait_until_gone,
+)
 
 from ttpfl.errors import FederationError
-from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
+from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, orphans, train
+from ttpfl.federation.folder_lock import locked
 from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.training import Trained
 
@@ -173,6 +185,48 @@ def test_interrupt(tmp_path: Path) -> None:
     assert resumed.history == whole.history
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_in_use_is_refused(tmp_path: Path, resume: bool) -> None:
+    """As long as the process that computes lives."""
+    main = script(tmp_path, rounds=100_000)
+    wait_for(tmp_path, 1, lambda: main.poll() is not None)
+    before = noted(tmp_path)
+    with pytest.raises(FederationError, match=f"{tmp_path} is in use by process {main.pid}:"):
+        victim.go(tmp_path, resume=resume)
+    assert main.poll() is None
+    wait_for(tmp_path, before + 1, lambda: main.poll() is not None)  # it was not disturbed
+    main.kill()
+    main.communicate(timeout=120)
+    done = len((tmp_path / "history.jsonl").read_text().splitlines())
+    assert len(victim.go(tmp_path, resume=True, rounds=done + 2).history) == done + 2
+
+
+def test_a_lock_is_not_inherited(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+
+    def hold() -> None:
+        with locked(tmp_path):
+            if (child := os.fork()) != 0:
+                note.write_text(f"{child}.")
+            time.sleep(600)
+
+    process = multiprocessing.get_context("fork").Process(target=hold)
+    process.start()
+    while not (note.exists() and note.read_text().endswith(".")):
+        time.sleep(0.01)
+    child = int(note.read_text()[:-1])
+    try:
+        with pytest.raises(FederationError, match="in use"), locked(tmp_path):
+            pass
+        process.kill()
+        process.join()
+        assert alive(child)
+        with locked(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def interrupted_by(callback: Callback, **options: Any) -> Any:
     return train(linear(), clients(), TrainSettings(rounds=9, batch_size=4, **options), callbacks=[callback])
 
@@ -241,6 +295,31 @@ def test_a_client_that_always_kills_its_worker_is_named(tmp_path: Path) -> None:
     sites.append(Fatal("the-killer", pair(6, 1), tmp_path, always=True))
     with pytest.raises(FederationError, match="'the-killer' ended its worker process twice"):
         train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=2))
+
+
+def pids(directory: Path, count: int) -> list[int]:
+    """Of processes that note themselves, once there are so many."""
+    end = time.monotonic() + 120
+    while len(found := list(directory.glob("[0-9]*"))) < count and time.monotonic() < end:
+        time.sleep(0.01)
+    return [int(path.name) for path in found]
+
+
+def test_workers_that_never_return_end_with_the_main_process(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=victim.never_ending, args=(tmp_path,))
+    process.start()
+    workers = pids(tmp_path, 2)
+    assert len(workers) == 2
+    assert all(alive(worker) for worker in workers)
+    process.kill()
+    process.join()
+    assert not wait_until_gone(workers)
+
+
+def test_without_help_from_the_kernel_a_thread_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphans, "_ask_the_kernel", lambda: False)
+    monkeypatch.setattr(orphans, "_LOOK_EVERY", 0.02)
+    test_workers_that_never_return_end_with_the_main_process(tmp_path)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

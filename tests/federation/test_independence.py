@@ -47,5 +47,12 @@ def test_pure_parts_import_no_engine(module: str) -> None:
     assert not imported(module) & ENGINES
 
 
+@pytest.mark.parametrize(
+    "module", ["ttpfl.methods", "ttpfl.methods.tuning", "ttpfl.methods.table", "ttpfl.evaluation"]
+)
+def test_methods_and_their_evaluation_do_without_a_federation(module: str) -> None:
+    assert not [name for name in imported(module) if name.startswith("ttpfl.federation")]
+
+
 def test_the_walk_finds_engines() -> None:
     assert imported("ttpfl.federation.training") >= ENGINES

@@ -52,6 +52,25 @@ def workers_of(directory: Path) -> list[int]:
     return [int(path.name) for path in (directory / "pids").iterdir()]
 
 
+class Endless(Site):
+    """Never comes back, and does not listen."""
+
+    def train(self) -> Any:
+        super().train()
+        while True:
+            pass
+
+
+def never_ending(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    data = clients((8, 9))
+    train(
+        mlp(),
+        [Endless(name, one, directory) for name, one in data.items()],
+        TrainSettings(rounds=2, batch_size=4, workers=2),
+    )
+
+
 if __name__ == "__main__":
     print(f"main {os.getpid()}", flush=True)
     go(Path(sys.argv[1]), resume="--resume" in sys.argv, rounds=int(sys.argv[2]))

@@ -12,15 +12,31 @@ from ttpfl.methods import Knowledge
 from ttpfl.methods.head import Head
 
 
-def by_the_rule(features: Tensor, logits: Tensor, neighbours: int, steps: int = 100) -> Tensor:
-    """Boudiaf and others, equations 4 to 6, in double precision."""
-    features, p = features.double(), logits.double().softmax(1)
-    features = features / features.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    size = len(p)
+def alike(features: Tensor, affinity: str, neighbours: int) -> Tensor:
+    """Entry by entry, in double precision."""
+    features = features.double() / features.double().norm(dim=1, keepdim=True).clamp(min=1e-12)
+    size = len(features)
+    distance = torch.tensor([[(a - b).norm() for b in features] for a in features], dtype=torch.float64)
+    ranked = [sorted(row.tolist()) for row in distance]
+    width = sum(row[min(neighbours, size) - 1] for row in ranked) / size
     w = torch.zeros(size, size, dtype=torch.float64)
     for i in range(size):
-        others = sorted((j for j in range(size) if j != i), key=lambda j: (features[i] - features[j]).norm())
-        w[i, others[:neighbours]] = 1
+        others = sorted((j for j in range(size) if j != i), key=lambda j: distance[i, j])
+        for j in range(size):
+            if affinity == "knn":
+                w[i, j] = j in others[:neighbours]
+            elif affinity == "linear":
+                w[i, j] = features[i] @ features[j]
+            elif i == j or distance[i, j] == 0:
+                w[i, j] = 1
+            else:
+                w[i, j] = math.exp(-(float(distance[i, j]) ** 2) / (2 * width**2)) if width else 0
+    return w
+
+
+def by_the_rule(features: Tensor, logits: Tensor, affinity: str, neighbours: int, steps: int = 100) -> Tensor:
+    """Boudiaf and others, equations 4 to 6, in double precision."""
+    w, p = alike(features, affinity, neighbours), logits.double().softmax(1)
     unary = -(p + 1e-10).log()
     y, before = (-unary).softmax(1), math.inf
     for step in range(steps):
@@ -33,30 +49,37 @@ def by_the_rule(features: Tensor, logits: Tensor, neighbours: int, steps: int = 
     return y
 
 
-@pytest.mark.parametrize("neighbours", [1, 3, 5, 100])
+@pytest.mark.parametrize(
+    ("affinity", "neighbours"),
+    [("rbf", 1), ("rbf", 3), ("rbf", 5), ("rbf", 100), ("knn", 1), ("knn", 5), ("knn", 100), ("linear", 5)],
+)
 @pytest.mark.parametrize("network", ["cnn18", "groupnorm", "vit"])
-def test_the_rule(network: str, neighbours: int) -> None:
+def test_the_rule(network: str, affinity: str, neighbours: int) -> None:
     model = frozen(network)
-    personal = methods.make("lame", neighbours=neighbours).personal(model, Knowledge())
+    method = methods.make("lame", affinity=affinity, neighbours=neighbours)
+    personal = method.personal(model, Knowledge())
     for x in [x for x, _ in batches(network, size=12)] + [batches(network)[0][0][:2]]:
         features, logits = Head(model).features_and_logits(x)
         with untouched(model):
             answer = personal(x)
-        expected = by_the_rule(features, logits, neighbours).float()
+        expected = by_the_rule(features, logits, affinity, neighbours).float()
         torch.testing.assert_close(answer.exp(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_one_image_has_no_neighbours() -> None:
     model, x = frozen("groupnorm"), batches("groupnorm")[0][0][:1]
-    answer = methods.make("lame").personal(model, Knowledge())(x)
+    answer = methods.make("lame", affinity="knn").personal(model, Knowledge())(x)
     torch.testing.assert_close(answer, model(x).log_softmax(1), rtol=1e-4, atol=1e-5)
+    for affinity in ("rbf", "linear"):  # it agrees with itself, and becomes surer
+        answer = methods.make("lame", affinity=affinity).personal(model, Knowledge())(x)
+        assert answer.argmax() == model(x).argmax()
 
 
 def test_it_ends_where_it_would_stay() -> None:
     model, x = frozen("cnn18"), batches("cnn18", size=20)[0][0]
     features, logits = Head(model).features_and_logits(x)
     y = methods.make("lame", steps=10_000).personal(model, Knowledge())(x).exp()
-    settled = by_the_rule(features, logits, neighbours=5, steps=20_000).float()
+    settled = by_the_rule(features, logits, "rbf", neighbours=5, steps=20_000).float()
     assert (y - settled).abs().max() < 1e-3
     few = methods.make("lame", steps=1).personal(model, Knowledge())(x).exp()
     assert (few - settled).abs().max() > 0.01
@@ -68,19 +91,24 @@ def test_neighbours_convince_a_doubter() -> None:
     model.weight.copy_(torch.eye(2))
     x = torch.tensor([[3.0, 2.8], [3.0, 2.7], [2.8, 2.7], [2.7, 2.75]])  # the last one leans to class 1
     assert model(x).argmax(1).tolist() == [0, 0, 0, 1]
-    assert methods.make("lame", neighbours=3).personal(model, Knowledge())(x).argmax(1).tolist() == [0] * 4
+    for affinity in ("knn", "rbf", "linear"):
+        personal = methods.make("lame", affinity=affinity, neighbours=3).personal(model, Knowledge())
+        assert personal(x).argmax(1).tolist() == [0] * 4
 
 
 @torch.no_grad()
 def test_equal_images_and_sure_predictions() -> None:
     model = nn.Linear(2, 2, bias=False)
     model.weight.copy_(torch.eye(2))
-    personal = methods.make("lame").personal(model, Knowledge())
-    for x in (torch.ones(6, 2), torch.zeros(3, 2), torch.tensor([[1e4, -1e4], [-1e4, 1e4]])):
-        assert torch.isfinite(personal(x)).all()
+    for affinity in ("knn", "rbf", "linear"):
+        personal = methods.make("lame", affinity=affinity).personal(model, Knowledge())
+        for x in (torch.ones(6, 2), torch.zeros(3, 2), torch.tensor([[1e4, -1e4], [-1e4, 1e4]])):
+            assert torch.isfinite(personal(x)).all()
 
 
 def test_bad_settings() -> None:
     for name in ("neighbours", "steps"):
         with pytest.raises(MethodError, match=f"{name} is 0"):
             methods.make("lame", **{name: 0})
+    with pytest.raises(MethodError, match="no affinity 'cosine'; known: rbf, knn, linear"):
+        methods.make("lame", affinity="cosine")

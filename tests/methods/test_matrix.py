@@ -13,7 +13,7 @@ import ttpfl
 from conftest import untouched
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError, RatesError
-from ttpfl.methods import Knowledge, Personal
+from ttpfl.methods import Knowledge, Personal, table
 
 # BatchNorm in front of images and of vectors; GroupNorm, and LayerNorm in a transformer.
 NETWORKS = ("cnn18", "groupnorm", "vit")
@@ -182,6 +182,9 @@ def test_a_method_explains_itself(name: str) -> None:
     cls = methods.get(name)
     assert cls.__doc__
     assert not cls.__doc__.startswith(f"{cls.__name__}("), "a docstring of its own, not the dataclass's"
+    [entry] = table.entries([name])
+    assert entry.adapts
+    assert bool(entry.paper) == (name != "none"), "a paragraph 'Paper: ...' says where it comes from"
     assert cls.__dataclass_params__.frozen
     for entry in fields(cls):
         assert entry.metadata.get("help"), f"{entry.name} has no help"

@@ -32,7 +32,7 @@ class MixedNorm(nn.Module):
 
 def views_of(image: Tensor, seed: int, number: int, count: int, padding: int) -> Tensor:
     draw = np.random.default_rng((seed, number))
-    padded = np.pad(image.numpy(), ((0, 0), (padding, padding), (padding, padding)))
+    padded = np.pad(image.numpy(), ((0, 0), (padding, padding), (padding, padding)), mode="symmetric")
     corners = draw.integers(0, 2 * padding + 1, (count, 2))
     flips = draw.random(count) < 0.5
     views = []

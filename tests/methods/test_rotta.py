@@ -150,6 +150,15 @@ def test_strong_augmentation() -> None:
     assert torch.isfinite(strongly_augmented(flat, torch.Generator())).all()
 
 
+def test_strong_augmentation_changes_colours() -> None:
+    """Red stays red, but not always the same, and towards green as often as towards blue."""
+    red = torch.tensor([0.9, 0.2, 0.2]).view(3, 1, 1).expand(200, 3, 8, 8)
+    images = torch.cat([red, torch.zeros(1, 3, 8, 8), torch.ones(1, 3, 8, 8)])  # the whole range
+    changed = strongly_augmented(images, torch.Generator().manual_seed(0))[:200].mean((2, 3))
+    assert (changed.argmax(1) == 0).all()
+    assert 60 < int((changed[:, 1] > changed[:, 2]).sum()) < 140
+
+
 def test_strong_augmentation_keeps_what_is_seen() -> None:
     ramp = torch.linspace(0, 1, 24)
     images = (ramp[:, None] * torch.ones(24)).expand(40, 3, 24, 24).clone()  # bright below

@@ -27,6 +27,10 @@ PAPER = {  # percent, under feature, label and hybrid shift
 TEN = ["none", "bn-adapt", "tent", "t3a", "memo", "em", "bbse", "surgical", "atp-batch", "atp-online"]
 CASES = ("feature", "label", "hybrid")
 COSTS = {"none": (1.0, 0), "memo": (48.0, 46_000), "atp-batch": (2.8, 290_000), "atp-online": (2.9, 435_000)}
+NASTY = (
+    "</script><script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">'&amp;"
+)
+NASTY += 12 * "endless"  # a word that no phone has room for
 CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
 
@@ -81,7 +85,7 @@ def samples(found: dict[str, Any], case: str = "hybrid", side: int = 32) -> dict
 
 
 def _run(case: str, seed: int, methods: list[str], clients: int, rounds: int) -> dict[str, Any]:
-    random = np.random.default_rng([len(case), ord(case[-1]), seed])
+    random = np.random.default_rng([*case.encode(), seed])
     found = [_client(random, case, number) for number in range(clients)]
     hardness = random.normal(0, 0.06, clients)
     entries = [_entry(random, label, case, hardness, rounds) for label in methods]
@@ -141,7 +145,7 @@ def _entry(
 
 def _rates(case: str, rounds: int) -> dict[str, Any]:
     """The shallow CNN's 23 modules; the same for ATP-batch and ATP-online of a case."""
-    random = np.random.default_rng(len(case))
+    random = np.random.default_rng([*case.encode()])
     sign = {"feature": 1, "label": -1}.get(case, 0.3)
     modules = []
     norms = {"conv1": "bn1", "conv2": "bn2", "conv3": "bn3", "linear4": "bn4", "linear5": None}
@@ -211,3 +215,13 @@ def _image(random: np.random.Generator, side: int) -> dict[str, Any]:
             "confidence": float(random.uniform(0.4, 1.0)),
         },
     }
+
+
+def nasty(value: Any, key: str = "") -> Any:
+    """The same with every text made hostile, but for pixels and the names that the report looks for."""
+    if isinstance(value, dict):
+        return {name: nasty(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [nasty(item) for item in value]
+    kept = not isinstance(value, str) or key == "rgb" or value in ("none", *CASES)
+    return value if kept else value + NASTY

@@ -105,11 +105,23 @@ def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None)
 @results_app.command("table")
 def table(
     files: Annotated[list[Path], typer.Argument(help="Files of results, or folders with such.")],
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            help="A Markdown file: what is between its lines <!-- results --> is replaced.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """The tables of results in Markdown, with the paper's figures beside the measured ones."""
-    from ttpfl.experiment.tables import load_all, markdown
+    """Results as tables in Markdown, with the paper's figures beside the measured ones."""
+    from ttpfl.experiment.tables import load_all, markdown, replaced
 
-    typer.echo("\n\n".join(markdown(results) for results in load_all(files)))
+    text = "\n\n".join(markdown(results) for results in load_all(files))
+    if into is None:
+        typer.echo(text)
+    else:
+        into.write_text(replaced(into.read_text(), text))
 
 
 def _command(recipe: "Recipe") -> str:

@@ -1,15 +1,15 @@
 """`ttpfl methods`: which test-time methods there are, and what can be chosen about them."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ttpfl.cli import completion
 from ttpfl.cli.options import Json
-from ttpfl.cli.output import answer, markdown, rows_table
+from ttpfl.cli.output import answer, rows_table
 
 if TYPE_CHECKING:
-    from ttpfl.methods.description import Description, Parameter
+    from ttpfl.methods.table import Entry
 
 
 def methods(
@@ -25,46 +25,43 @@ def methods(
     json: Json = False,
 ) -> None:
     """List the test-time methods, or what one of them can be given."""
-    from ttpfl.methods import names
-    from ttpfl.methods.description import describe
+    from ttpfl.methods.table import entries, tables
 
-    shown = markdown if as_markdown else rows_table
-    if name is None:
-        known = [describe(each) for each in names()]
-        answer(known, shown([_row(each) for each in known]), as_json=json)
-        return
-    one = describe(name)
-    parameters = [_parameter_row(each) for each in one.parameters]
-    answer(one, _words(one), shown(parameters) if parameters else "no hyper-parameters", as_json=json)
+    found = entries(None if name is None else [name])
+    facts = found if name is None else found[0]
+    if as_markdown:
+        answer(facts, *tables(found), as_json=json)
+    elif name is None:
+        answer(facts, rows_table([_row(each) for each in found]), as_json=json)
+    else:
+        parameters = _parameters(found[0])
+        table = rows_table(parameters) if parameters else "no hyper-parameters"
+        answer(facts, _words(found[0]), table, as_json=json)
 
 
-def _row(method: "Description") -> dict[str, str]:
+def _row(method: "Entry") -> dict[str, str]:
     return {
         "name": method.name,
         "what adapts": method.adapts,
-        "needs": ", ".join(method.needs) or "nothing",
+        "needs": method.needs,
         "paper": method.paper or "none",
     }
 
 
-def _parameter_row(parameter: "Parameter") -> dict[str, str]:
-    return {
-        "hyper-parameter": parameter.name,
-        "default": _shown(parameter.default),
-        "tuned over": ", ".join(map(_shown, parameter.grid)) or "not tuned",
-        "help": parameter.help,
-    }
+def _parameters(method: "Entry") -> list[dict[str, str]]:
+    from ttpfl.methods.table import shown
 
-
-def _words(method: "Description") -> str:
-    parts = [
-        f"{method.name}: {method.adapts}",
-        method.details,
-        f"needs: {', '.join(method.needs) or 'nothing'}",
-        f"paper: {method.paper or 'none'}",
+    return [
+        {
+            "hyper-parameter": one.name,
+            "default": shown(one.default),
+            "tuned over": ", ".join(map(shown, one.grid)) or "not tuned",
+            "help": one.help,
+        }
+        for one in method.hyper_parameters
     ]
+
+
+def _words(method: "Entry") -> str:
+    parts = [f"{method.name}: {method.adapts}", method.details, f"needs: {method.needs}"]
     return "\n".join(filter(None, parts))
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else repr(value)

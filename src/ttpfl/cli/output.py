@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,19 +48,6 @@ def rows_table(rows: Sequence[Mapping[str, str]]) -> "Table":
     for row in rows:
         table.add_row(*row.values())
     return table
-
-
-def markdown(rows: Iterable[Mapping[str, str]]) -> str:
-    r"""The same as Markdown.
-
-    >>> print(markdown([{"name": "lr", "help": "step|size"}]))
-    | name | help |
-    | --- | --- |
-    | lr | step\|size |
-    """
-    first, *_ = rows = list(rows)
-    lines = [list(first), ["---"] * len(first), *(list(row.values()) for row in rows)]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def plain(value: Any) -> Any:

@@ -16,11 +16,11 @@ from ttpfl.data.parallel import cores, in_order
 from ttpfl.errors import DataError
 from ttpfl.evaluation.evaluator import Evaluator, plain
 from ttpfl.evaluation.memory import extra_bytes
-from ttpfl.federation.engine import single_thread
 from ttpfl.files import written_in_one_step
 from ttpfl.inputs import client_batches
 from ttpfl.methods.base import Knowledge, Method, Summary, add
 from ttpfl.network import weights_hash
+from ttpfl.threads import single_thread
 
 Row = dict[str, Any]
 """One method at one client: figures, and under `cost` what differs from run to run."""

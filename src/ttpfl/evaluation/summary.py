@@ -1,11 +1,14 @@
-"""What a comparison says: means, differences, ranks."""
+"""What a comparison says, and what comparisons over several seeds say: means, differences, ranks."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ttpfl.errors import DataError
 from ttpfl.evaluation.comparison import Comparison
 
 BASELINE = "none"
@@ -70,19 +73,63 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def average_ranks(tables: Sequence[dict[str, float]]) -> dict[str, float]:
+class Spread(NamedTuple):
+    """A method's accuracy in percent over several seeds, as the paper's tables have it: mean ± deviation."""
+
+    mean: float
+    """Over seeds, of the mean over clients."""
+    deviation: float
+    """Standard deviation over seeds (of a sample, with n - 1); NaN if there is one seed."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}±{self.deviation:.2f}"
+
+
+def over_seeds(comparisons: Sequence[Comparison]) -> dict[str, Spread]:
+    """Each method's accuracy over comparisons that differ by their seed alone.
+
+    >>> def one(accuracy: float) -> Comparison:
+    ...     return Comparison([{"method": "em", "client": "target-0", "accuracy": accuracy}], {})
+    >>> print(over_seeds([one(0.70), one(0.72), one(0.74)])["em"])
+    72.00±2.00
+    """
+    methods = _methods_of_all("comparisons", [comparison.methods for comparison in comparisons])
+    found = {}
+    for method in methods:
+        means = [100 * float(np.mean(comparison.of(method))) for comparison in comparisons]
+        deviation = statistics.stdev(means) if len(means) > 1 else float("nan")
+        found[method] = Spread(statistics.fmean(means), deviation)
+    return found
+
+
+def ranks_over_settings(settings: Mapping[str, Sequence[Comparison]]) -> dict[str, float]:
+    """The average rank of each method over settings, such as kinds of shift, by its mean over seeds."""
+    tables = [over_seeds(comparisons) for comparisons in settings.values()]
+    return average_ranks([{method: line.mean for method, line in table.items()} for table in tables])
+
+
+def average_ranks(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean over settings of each method's rank by accuracy; 1 is best, ties share their ranks.
 
     >>> average_ranks([{"none": 60.0, "em": 70.0}, {"none": 50.0, "em": 50.0}])
     {'none': 1.75, 'em': 1.25}
     """
-    methods = list(tables[0])
-    ranks = [
-        [
-            sum(table[other] > table[method] for other in methods)
-            + (sum(table[other] == table[method] for other in methods) + 1) / 2
-            for method in methods
-        ]
-        for table in tables
-    ]
-    return dict(zip(methods, np.mean(ranks, axis=0).tolist(), strict=True))
+    methods = _methods_of_all("settings", list(map(list, tables)))
+    return {method: statistics.fmean(_rank(table, method) for table in tables) for method in methods}
+
+
+def _rank(table: Mapping[str, float], method: str) -> float:
+    better = sum(other > table[method] for other in table.values())
+    equal = sum(other == table[method] for other in table.values())
+    return better + (equal + 1) / 2
+
+
+def _methods_of_all(what: str, methods: Sequence[list[str]]) -> list[str]:
+    if not methods:
+        raise DataError(f"no {what}: pass at least one")
+    for number, others in enumerate(methods):
+        if odd := sorted(set(others) ^ set(methods[0])):
+            raise DataError(
+                f"{what} 0 and {number} do not have the same methods ({', '.join(odd)}): run all of them"
+            )
+    return methods[0]

@@ -13,6 +13,7 @@ from ttpfl.errors import RecipeError
 from ttpfl.evaluation.summary import average_ranks
 
 Results = dict[str, Any]
+MARK = "<!-- results -->"
 Cell = tuple[float, float | None]
 """Percent: the mean over seeds of the mean over clients, and the standard deviation over seeds."""
 
@@ -99,6 +100,20 @@ def markdown(results: Results) -> str:
         *("| " + " | ".join(row) + " |" for row in rows),
     ]
     return "\n".join(lines)
+
+
+def replaced(page: str, tables: str) -> str:
+    r"""A Markdown page with other tables between its two marks.
+
+    >>> replaced("a\n<!-- results -->\nold\n<!-- results -->\nb", "new")
+    'a\n<!-- results -->\n\nnew\n\n<!-- results -->\nb'
+    """
+    parts = page.split(MARK)
+    if len(parts) != 3:
+        raise RecipeError(
+            f"the page has {len(parts) - 1} lines {MARK}: it must have two, for results between"
+        )
+    return MARK.join([parts[0], f"\n\n{tables}\n\n", parts[2]])
 
 
 def _cells(results: Results) -> list[list[str]]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from ttpfl._version import __version__
 from ttpfl.errors import FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
+from ttpfl.federation.identity import DIFFERENCE_IS_A_RISK
 from ttpfl.federation.state import Record, RunState
 from ttpfl.files import written_in_one_step
 from ttpfl.network import hash_tensor
@@ -91,12 +92,7 @@ def newest(directory: Path, identity: dict[str, Any]) -> RunState | None:
         except _DamagedError as damage:
             log.warning("%s is damaged (%s): going back to the one before", path, damage)
             continue
-        for key in {**found, **identity}:
-            if found.get(key) != identity.get(key):
-                raise FederationError(
-                    f"{path} is of another run: {key} was {found.get(key)!r}, now it is "
-                    f"{identity.get(key)!r}. Resume with what it was begun with, or begin elsewhere"
-                )
+        _check_same_run(path, found, identity)
         return state
     return None
 
@@ -105,6 +101,25 @@ def rounds_done(directory: Path) -> int:
     """How many rounds the run in a directory has behind it, by the names of its checkpoints."""
     files = _files(directory / FOLDER)
     return int(files[-1].stem.removeprefix("round-")) if files else 0
+
+
+def _check_same_run(path: Path, found: dict[str, Any], identity: dict[str, Any]) -> None:
+    for key, value in found.items():
+        if value == identity.get(key):
+            continue
+        difference = f"{key} was {value!r}, now it is {identity.get(key)!r}"
+        if key not in DIFFERENCE_IS_A_RISK:
+            raise FederationError(
+                f"{path} is of another run: {difference}. Resume with what it was begun with, or begin "
+                "elsewhere"
+            )
+        log.warning("%s: %s. The result may differ in some bits", path, difference)
+    if unsaid := sorted(identity.keys() - found.keys()):
+        log.warning(
+            "%s was written by an earlier version, which did not note %s: make sure that it is as it was",
+            path,
+            ", ".join(unsaid),
+        )
 
 
 class _DamagedError(Exception):

@@ -6,7 +6,6 @@ whatever the number of workers and whoever finishes first.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ttpfl.federation.state import Report
+from ttpfl.threads import single_thread
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,3 @@ def attempt(work: Work, job: Job, message: Tensor, answer: Tensor) -> tuple[Repo
     except Exception as error:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         return {}, f"{type(error).__name__}: {error}{notes}"
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """One thread while open: the number of threads decides about the order of sums inside an operation."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -25,6 +25,7 @@ from ttpfl.inputs import (
 )
 from ttpfl.learning import Loss, cross_entropy
 from ttpfl.randomness import seeded
+from ttpfl.sgd import SGD
 from ttpfl.twin import Readout, isolated
 
 
@@ -53,14 +54,6 @@ class LocalTraining:
         for name in ("momentum", "weight_decay", "proximal"):
             if not getattr(self, name) >= 0:
                 raise FederationError(f"{name} is {getattr(self, name)}: it must not be negative")
-
-
-def prepare() -> None:
-    """Load what training needs now: a process's first optimizer takes seconds, and 75 MB, for imports.
-
-    Processes that are forked afterwards have it for nothing.
-    """
-    torch.optim.SGD([torch.zeros(())], lr=1.0)
 
 
 class LocalTrainer:
@@ -104,21 +97,19 @@ class LocalTrainer:
         self.model.train()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         anchors = [p.detach().clone() for p in parameters] if config.proximal else []
-        optimizer = torch.optim.SGD(
-            parameters, config.lr, momentum=config.momentum, weight_decay=config.weight_decay
-        )
+        sgd = SGD(parameters, config.lr, config.momentum, config.weight_decay)
         for _ in range(config.epochs):
             for inputs, labels in self._epoch(client):
-                optimizer.zero_grad()
+                self.model.zero_grad()
                 logits = self._forward(inputs)
                 loss = self._loss(logits, labels)
                 loss.backward()
                 for parameter, anchor in zip(parameters, anchors, strict=False):  # FedProx only
                     if parameter.grad is not None:
                         parameter.grad.add_(parameter.detach() - anchor, alpha=config.proximal)
-                optimizer.step()
+                sgd.step([parameter.grad for parameter in parameters])
                 tally.add(logits.detach(), labels, loss.detach())
-        optimizer.zero_grad()
+        self.model.zero_grad()
         if not tally.samples:
             raise BatchError("the client has no data: leave it out")
         return tally

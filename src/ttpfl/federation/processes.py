@@ -19,6 +19,7 @@ from torch import Tensor
 from ttpfl.allocator import keep_freed_memory
 from ttpfl.errors import FederationError
 from ttpfl.federation.engine import Answer, Job, MakeWork, Work, attempt
+from ttpfl.federation.orphans import end_with_parent
 from ttpfl.federation.state import Report
 
 log = logging.getLogger("ttpfl")
@@ -204,6 +205,7 @@ def _serve(
     connection: Any, others: Sequence[Any], make_work: MakeWork, message: Tensor, slots: Sequence[Tensor]
 ) -> None:
     """A worker's life: work until nobody asks any more."""
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
     for other in others:
         other.close()

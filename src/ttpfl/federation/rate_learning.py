@@ -14,6 +14,7 @@ from ttpfl.direction import DirectionCache, Objective, entropy
 from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.engine import Answer, Job
+from ttpfl.federation.identity import common
 from ttpfl.federation.rate_average import combined
 from ttpfl.federation.roster import Clients, Part, Roster
 from ttpfl.federation.session import Session
@@ -99,11 +100,11 @@ def learn(
         sticky=True,
         identity={
             "kind": "learn",
-            "clients": len(roster),
             "model": weights_hash(model),
             "begin": begin.values.tolist(),
             "granularity": begin.granularity,
             "only": begin.only,
+            **common(roster, objective=objective, loss=loss, logits=logits),
         },
     )
 

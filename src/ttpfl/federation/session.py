@@ -18,6 +18,7 @@ from ttpfl.federation import checkpoint
 from ttpfl.federation.callbacks import Callback, EarlyStopping, Evaluation, History, RunInfo
 from ttpfl.federation.checkpoint import Checkpoints
 from ttpfl.federation.engine import Engine, MakeWork, Serial
+from ttpfl.federation.folder_lock import locked
 from ttpfl.federation.interruption import Interrupted
 from ttpfl.federation.processes import Processes
 from ttpfl.federation.roster import Roster
@@ -52,14 +53,28 @@ class Session:
         evaluate: Callable[[Tensor], Mapping[str, float]] | None,
     ) -> RunState:
         """From `begin`, or from the newest checkpoint, to the last round."""
-        directory = None if run_dir is None else Path(run_dir)
-        identity = json.loads(json.dumps({**self.settings.decisive(), **self.identity}))
-        state = self._state(begin, directory, identity, resume)
+        if run_dir is None:
+            if resume:
+                raise FederationError("there is nothing to resume from: pass run_dir=")
+            return self._go_on(RunState(begin.clone()), None, callbacks, evaluate)
+        directory = Path(run_dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        with locked(directory):
+            state = self._found(directory, resume) or RunState(begin.clone())
+            return self._go_on(state, directory, callbacks, evaluate)
+
+    def _go_on(
+        self,
+        state: RunState,
+        directory: Path | None,
+        callbacks: Sequence[Callback],
+        evaluate: Callable[[Tensor], Mapping[str, float]] | None,
+    ) -> RunState:
         if state.round >= self.settings.rounds or state.stopped:
             return state
-        around = self._callbacks(directory, identity, callbacks, evaluate)
-        engine = self._engine(len(begin), begin.dtype)
-        size = begin.element_size()
+        around = self._callbacks(directory, callbacks, evaluate)
+        engine = self._engine(len(state.vector), state.vector.dtype)
+        size = state.vector.element_size()
         traffic = Traffic(
             self.info.model_numbers * size, self.info.vector_numbers * size, once=self.info.kind == "learn"
         )
@@ -73,27 +88,33 @@ class Session:
                 callback.close()
         return state
 
-    def _state(
-        self, begin: Tensor, directory: Path | None, identity: dict[str, Any], resume: bool
-    ) -> RunState:
-        if directory is None:
-            if resume:
-                raise FederationError("there is nothing to resume from: pass run_dir=")
-            return RunState(begin.clone())
-        directory.mkdir(parents=True, exist_ok=True)
-        found = checkpoint.newest(directory, identity) if resume else None
-        if not resume and any((directory / checkpoint.FOLDER).glob("*.safetensors")):
-            raise FederationError(
-                f"{directory} already has a run: resume it (resume=True, --resume) or begin elsewhere"
-            )
-        if resume and found is None:
+    def _found(self, directory: Path, resume: bool) -> RunState | None:
+        """What there is to go on with."""
+        if not resume:
+            if any((directory / checkpoint.FOLDER).glob("*.safetensors")):
+                raise FederationError(
+                    f"{directory} already has a run: resume it (resume=True, --resume) or begin elsewhere"
+                )
+            return None
+        state = checkpoint.newest(directory, self._whole_identity)
+        if state is None:
             log.info("%s has no checkpoint: beginning anew", directory)
-        return found or RunState(begin.clone())
+        elif state.round > self.settings.rounds and not state.stopped:
+            raise FederationError(
+                f"rounds is {self.settings.rounds}, but the run in {directory} already has {state.round}: "
+                f"ask for {state.round} or more, or begin a shorter run elsewhere"
+            )
+        return state
+
+    @property
+    def _whole_identity(self) -> dict[str, Any]:
+        """As it will be read from a checkpoint."""
+        identity: dict[str, Any] = json.loads(json.dumps({**self.settings.decisive(), **self.identity}))
+        return identity
 
     def _callbacks(
         self,
         directory: Path | None,
-        identity: dict[str, Any],
         callbacks: Sequence[Callback],
         evaluate: Callable[[Tensor], Mapping[str, float]] | None,
     ) -> list[Callback]:
@@ -112,7 +133,9 @@ class Session:
         chosen += callbacks
         if directory is not None:
             chosen.append(History(directory))
-            chosen.append(Checkpoints(directory, identity, settings.checkpoint_every, settings.keep))
+            chosen.append(
+                Checkpoints(directory, self._whole_identity, settings.checkpoint_every, settings.keep)
+            )
         return chosen
 
     def _engine(self, length: int, dtype: torch.dtype) -> Engine:

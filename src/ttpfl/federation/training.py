@@ -18,7 +18,8 @@ from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.engine import Answer, Job
-from ttpfl.federation.local_training import LocalTrainer, LocalTraining, prepare
+from ttpfl.federation.identity import common
+from ttpfl.federation.local_training import LocalTrainer, LocalTraining
 from ttpfl.federation.roster import Clients, Part, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import TrainSettings
@@ -96,11 +97,10 @@ def train(
         sticky=False,
         identity={
             "kind": "train",
-            "clients": len(roster),
             "model": _begin_hash(model),
+            **common(roster, loss=loss, logits=logits),
         },
     )
-    prepare()
     begin = pack(model, torch.empty(layout.length, dtype=layout.dtype))
     judge = None if evaluate is None else lambda vector: evaluate(with_state(model, vector))
     state = session.run(begin, run_dir, resume, callbacks, judge)

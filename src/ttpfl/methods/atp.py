@@ -13,11 +13,13 @@ from ttpfl.rates import Mode
 
 @dataclass(frozen=True)
 class _ATP(Method):
+    """Modules move as far as their learned rates say.
+
+    Paper: Bao, Wei, Wang and He, "Adaptive Test-Time Personalization for Federated Learning", NeurIPS 2023.
+    """
+
     mode: ClassVar[Mode] = "batch"
     needs_rates: ClassVar[str] = "all"
-    paper: ClassVar[str] = (
-        "Bao, Wei, Wang and He: Adaptive test-time personalization for federated learning, NeurIPS 2023"
-    )
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """A `Personalizer` with the rates that were learned for it."""
@@ -36,7 +38,7 @@ class ATPBatch(_ATP):
 @method("atp-online")
 @dataclass(frozen=True)
 class ATPOnline(_ATP):
-    """Every module moves along the mean of all directions so far, as far as its learned rate says."""
+    """Every module moves along the mean of its directions on all batches so far, as its rate says."""
 
     mode: ClassVar[Mode] = "online"
 
@@ -44,7 +46,7 @@ class ATPOnline(_ATP):
 @method("atp-params")
 @dataclass(frozen=True)
 class ATPParams(_ATP):
-    """ATP-batch for learnable tensors only; the ablation of the paper."""
+    """Learnable tensors alone move, on each batch for itself; the ablation of the paper."""
 
     needs_rates: ClassVar[str] = "params"
 
@@ -52,7 +54,7 @@ class ATPParams(_ATP):
 @method("atp-stats")
 @dataclass(frozen=True)
 class ATPStats(_ATP):
-    """ATP-batch for BatchNorm's running statistics only; the ablation of the paper."""
+    """BatchNorm's running statistics alone move, on each batch for itself; the ablation of the paper."""
 
     needs_rates: ClassVar[str] = "stats"
 

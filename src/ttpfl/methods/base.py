@@ -75,8 +75,6 @@ class Method(ABC):
     name: ClassVar[str] = ""
     needs_rates: ClassVar[str | None] = None
     """Which of the learned rates it cannot do without."""
-    paper: ClassVar[str] = ""
-    """Who proposed it, where and when."""
 
     @abstractmethod
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
@@ -97,11 +95,7 @@ class Method(ABC):
     @classmethod
     def grid(cls) -> dict[str, tuple[Any, ...]]:
         """The values that each hyper-parameter is tuned over."""
-        return {
-            name: entry.metadata["grid"]
-            for name, entry in cls.__dataclass_fields__.items()
-            if entry.metadata.get("grid")
-        }
+        return {entry.name: entry.metadata["grid"] for entry in fields(cls) if entry.metadata.get("grid")}
 
 
 def tunable(default: T, help: str, grid: tuple[T, ...] = ()) -> T:

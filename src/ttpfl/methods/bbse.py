@@ -1,7 +1,7 @@
 """BBSE: the client's label prior through the source clients' confusion matrix."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from ttpfl.direction import check_finite
 from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
-from ttpfl.methods.none import NoAdaptation
-from ttpfl.methods.prior import UNIFORM, inverse, on_simplex, one_hot, smoothed
+from ttpfl.methods.prior import UNIFORM, confusion, explained, inverse, known, one_hot, smoothed
 from ttpfl.statistics import at_least_float32
 
 
@@ -24,12 +23,10 @@ class BBSE(Method):
     have it, the result is projected to the simplex and mixed with a little of the uniform distribution,
     and the model is taken to be trained on balanced classes, unless `source_prior` is on. A class that no
     source client has gets the uniform part alone.
-    """
 
-    paper: ClassVar[str] = (
-        "Lipton, Wang and Smola: Detecting and correcting for label shift with black box predictors, "
-        "ICML 2018"
-    )
+    Paper: Lipton, Wang and Smola, "Detecting and Correcting for Label Shift with Black Box Predictors",
+    ICML 2018.
+    """
 
     soft: bool = tunable(False, "use predicted probabilities instead of predicted classes")
     uniform: float = tunable(UNIFORM, "the share of the uniform prior", grid=(0.0001, 0.001, 0.01, 0.1, 0.5))
@@ -48,28 +45,20 @@ class BBSE(Method):
 
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
         """How often each class is predicted (rows) where another is true (columns), hard and soft."""
-        plain, hard, soft = NoAdaptation().personal(model, Knowledge()), [], []
-        for x, y in batches:
-            logits = plain(x)
-            truth = one_hot(y.to(logits.device), logits.shape[1])
-            hard.append(one_hot(logits.argmax(1), logits.shape[1]).T @ truth)
-            soft.append(logits.double().softmax(1).T @ truth)
-        return {"hard": torch.stack(hard).sum(0), "soft": torch.stack(soft).sum(0)} if hard else {}
+        return confusion(model, batches)
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model with a prior of its own for every batch."""
-        kind = "soft" if self.soft else "hard"
-        if not knowledge.summary.get(kind, torch.zeros(1)).sum():
-            raise MethodError("bbse needs the source clients' confusion matrix: ask them for it first")
-        return _Corrected(model, self, knowledge.summary[kind])
+        complaint = "bbse needs the source clients' confusion matrix: ask them for it first"
+        return _Corrected(model, self, known(knowledge, "soft" if self.soft else "hard", complaint))
 
 
 class _Corrected(Personal):
-    def __init__(self, model: nn.Module, config: BBSE, confusion: Tensor) -> None:
+    def __init__(self, model: nn.Module, config: BBSE, counts: Tensor) -> None:
         super().__init__(model)
         self._config = config
-        self._inverse, self._known = inverse(confusion, config.cutoff), confusion.sum(0) > 0
-        source = smoothed(confusion.sum(0).float())
+        self._inverse, self._possible = inverse(counts, config.cutoff), counts.sum(0) > 0
+        source = smoothed(counts.sum(0).float())
         self._log_source = source.log() if config.source_prior else torch.zeros_like(source)
 
     def adapt(self, batch: Any) -> Tensor:
@@ -81,11 +70,8 @@ class _Corrected(Personal):
                     f"the model has {logits.shape[1]}: ask them again, with this model"
                 )
             guesses = logits.softmax(1) if self._config.soft else one_hot(logits.argmax(1), logits.shape[1])
-            found = self._inverse.to(logits) @ guesses.mean(0).to(logits)
-            known = self._known.to(found.device)
-            prior = torch.zeros_like(found).masked_scatter_(known, on_simplex(found[known]))
-            log_prior = smoothed(prior, self._config.uniform).log() - self._log_source.to(logits)
-            return logits + log_prior
+            prior = explained(self._inverse, self._possible, guesses.mean(0).to(logits))
+            return logits + smoothed(prior, self._config.uniform).log() - self._log_source.to(logits)
 
     def reset(self) -> None:
         pass

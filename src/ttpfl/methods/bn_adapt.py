@@ -1,7 +1,7 @@
 """BN-Adapt: statistics of BatchNorm between those of training and those of the batch."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,10 @@ class BNAdapt(Method):
     """BatchNorm's mean and variance are mixed from the stored ones and the batch's; nothing is learned.
 
     The stored statistics count as `prior` samples, the batch's as many as it has.
-    """
 
-    paper: ClassVar[str] = (
-        "Schneider, Rusak, Eck, Bringmann, Brendel and Bethge: Improving robustness against common "
-        "corruptions by covariate shift adaptation, NeurIPS 2020"
-    )
+    Paper: Schneider, Rusak, Eck, Bringmann, Brendel and Bethge, "Improving Robustness against Common
+    Corruptions by Covariate Shift Adaptation", NeurIPS 2020.
+    """
 
     prior: float = tunable(
         16.0,

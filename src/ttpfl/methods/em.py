@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ttpfl.direction import check_finite
 from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
-from ttpfl.methods.prior import class_counts, estimate, smoothed
+from ttpfl.methods.prior import class_counts, estimate, known, smoothed
 from ttpfl.statistics import at_least_float32
 
 NOTHING = torch.tensor(-math.inf)
@@ -21,15 +21,14 @@ NOTHING = torch.tensor(-math.inf)
 class EM(Method):
     """Predictions are weighted by the label prior that EM finds on this batch; no weight changes.
 
-    The prior is the mean of the predictions, the predictions are the model's own times the prior; and
-    again. That is right for a model trained on balanced classes, as it is taken to be unless
-    `source_prior` asks for the source clients' label counts.
+    The prior is the mean of the predictions,
+    the predictions are the model's own times the prior; and again. That is right for a model trained on
+    balanced classes, as it is taken to be unless `source_prior` asks for the source clients' label counts.
+
+    Paper: Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
+    Probabilities: A Simple Procedure", Neural Computation 2002.
     """
 
-    paper: ClassVar[str] = (
-        "Saerens, Latinne and Decaestecker: Adjusting the outputs of a classifier to new a priori "
-        "probabilities: a simple procedure, Neural Computation 2002"
-    )
     online: ClassVar[bool] = False
 
     iterations: int = tunable(2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100))
@@ -54,11 +53,8 @@ class EM(Method):
         """The model with a prior of its own for every batch."""
         if not self.source_prior:
             return _Weighted(model, self, torch.tensor(0.0))
-        if not knowledge.summary.get("labels", torch.zeros(1)).sum():
-            raise MethodError(
-                f"{self.name} with source_prior needs the source clients' label counts: ask them"
-            )
-        return _Weighted(model, self, smoothed(knowledge.summary["labels"]).log())
+        complaint = f"{self.name} with source_prior needs the source clients' label counts: ask them"
+        return _Weighted(model, self, smoothed(known(knowledge, "labels", complaint)).log())
 
 
 @method("em-online")

@@ -19,8 +19,9 @@ class FixedRates(Method):
     """Chosen modules move along their direction on each batch, all with the same rate.
 
     Learnable tensors go down the entropy, running statistics go towards the batch's; a negative rate goes
-    the other way. Figure 3 of Bao, Wei, Wang and He: Adaptive test-time personalization for federated
-    learning, NeurIPS 2023.
+    the other way: Figure 3 of the paper.
+
+    Paper: Bao, Wei, Wang and He, "Adaptive Test-Time Personalization for Federated Learning", NeurIPS 2023.
     """
 
     rate: float = tunable(0.1, "how far the modules go; may be negative", (-1.0, -0.1, 0.01, 0.1, 1.0))

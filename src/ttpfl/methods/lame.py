@@ -1,45 +1,47 @@
-"""LAME: neighbours agree."""
+"""LAME: alike samples agree."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ttpfl.direction import check_finite
 from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
+from ttpfl.methods.neighbours import AFFINITIES, assignments
 from ttpfl.statistics import at_least_float32
 
-Array = NDArray[np.float64]
 TINY = 1e-10  # added to probabilities before the logarithm
-CONVERGED = 1e-8  # relative change of the energy
 
 
 @method("lame")
 @dataclass(frozen=True)
 class LAME(Method):
-    """Predictions of a batch are drawn towards those of their nearest neighbours; no weight changes.
+    """Predictions of a batch are drawn towards those of alike samples; no weight changes.
 
-    Laplacian adjusted maximum-likelihood estimation. The assignments Y minimise their divergence from the
-    model's predictions minus the agreement of neighbours, by concave-convex iterations
-    Y = softmax(log p + W Y), where W[i, j] is 1 if j is among the nearest neighbours of i, by
-    the distance of normalised features.
+    Laplacian adjusted maximum-likelihood estimation: the assignments Y minimise their divergence from the
+    model's predictions minus the agreement of alike samples, by concave-convex iterations
+    Y = softmax(log p + W Y), where W says how alike two samples are, by their normalised features.
+
+    Paper: Boudiaf, Mueller, Ben Ayed and Bertinetto, "Parameter-free Online Test-time Adaptation", CVPR
+    2022.
+
+    Defaults: those of the authors' code (github.com/fiveai/LAME): affinity rbf, 5 neighbours, 100
+    iterations; it tunes neighbours over 1, 3, 5 and the affinity over all three.
     """
 
-    paper: ClassVar[str] = (
-        "Boudiaf, Mueller, Ben Ayed and Bertinetto: Parameter-free online test-time adaptation, CVPR 2022"
+    affinity: str = tunable("rbf", "rbf (by distance), knn (1 for the nearest, else 0) or linear (cosine)")
+    neighbours: int = tunable(
+        5, "knn: how many count; rbf: its width is the distance to the one of this rank", grid=(1, 3, 5, 10)
     )
-
-    neighbours: int = tunable(5, "how many nearest neighbours count", grid=(1, 3, 5, 10))
     steps: int = tunable(100, "iterations at most; they end when the energy stays")
     layer: str = tunable("", "the last linear layer's name, for the features before it; found if empty")
 
     def __post_init__(self) -> None:
+        if self.affinity not in AFFINITIES:
+            raise MethodError(f"there is no affinity {self.affinity!r}; known: {', '.join(AFFINITIES)}")
         for name in ("neighbours", "steps"):
             if getattr(self, name) < 1:
                 raise MethodError(f"{name} is {getattr(self, name)}: it must be at least 1")
@@ -58,36 +60,10 @@ class _Adjusted(Personal):
         with torch.no_grad():
             features, logits = self._head.features_and_logits(batch)
             logits = at_least_float32(check_finite(logits))
-            affinity = nearest(at_least_float32(features), self._config.neighbours).double()
+            alike = AFFINITIES[self._config.affinity](at_least_float32(features), self._config.neighbours)
             log_p = (logits.double().softmax(1) + TINY).log()
-            log_y = assignments(log_p.numpy(force=True), affinity.numpy(force=True), self._config.steps)
+            log_y = assignments(log_p.numpy(force=True), alike.double().numpy(force=True), self._config.steps)
             return torch.from_numpy(log_y).to(logits)
 
     def reset(self) -> None:
         pass
-
-
-def nearest(features: Tensor, count: int) -> Tensor:
-    """W[i, j] = 1 where j is one of the `count` nearest to i, itself apart."""
-    features = F.normalize(features, dim=1)
-    distance = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")
-    found = distance.fill_diagonal_(torch.inf).topk(min(count, len(features) - 1), largest=False).indices
-    return torch.zeros_like(distance).scatter_(1, found, 1.0)
-
-
-def assignments(log_p: Array, affinity: Array, steps: int) -> Array:
-    """The logarithm of Y after the iterations; numpy is quicker than torch on matrices this small."""
-    y, before = np.exp(log_p) / np.exp(log_p).sum(1, keepdims=True), np.inf
-    for step in range(steps):
-        exponent = affinity @ y + log_p
-        top = exponent.max(1, keepdims=True)
-        y = np.exp(exponent - top)
-        total = y.sum(1, keepdims=True)
-        y /= total
-        normaliser = top + np.log(total)
-        energy = -float(normaliser.sum())  # which is <Y, log Y - log p - W Y_before>
-        if step > 1 and abs(energy - before) <= CONVERGED * abs(before):
-            break
-        before = energy
-    log_y: Array = exponent - normaliser
-    return log_y

@@ -1,7 +1,7 @@
 """MEMO: one step for every image."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,17 +22,22 @@ class MEMO(Method):
     """All parameters take one step for each image by itself, and are reset after it.
 
     The step minimises the entropy of the mean prediction over random augmentations of the image; then the
-    image as it is gets predicted. As the authors of ATP have it, augmentations are crops out of the
-    padded image and flips, and BatchNorm uses its stored statistics, unless `prior_strength` is given.
-    """
+    image as it is gets predicted. As the authors of ATP have it, augmentations are crops out of the image
+    with mirrored borders (MEMO's own for CIFAR-10: AugMix) and flips, and BatchNorm uses its stored
+    statistics, unless `prior_strength` is given.
 
-    paper: ClassVar[str] = (
-        "Zhang, Levine and Finn: MEMO: Test time robustness via adaptation and augmentation, NeurIPS 2022"
-    )
+    Paper: Zhang, Levine and Finn, "MEMO: Test Time Robustness via Adaptation and Augmentation", NeurIPS
+    2022.
+
+    Defaults: one plain SGD step with this lr is from the authors' code (github.com/zhangmarvin/memo) for
+    CIFAR-10, which has 32 augmentations; all else from that of ATP (github.com/baowenxuan/ATP), which pads
+    images of 224 pixels by 32. A network that was trained without such crops and flips may need a smaller
+    step: tune it.
+    """
 
     lr: float = tunable(0.005, "step size", grid=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05))
     augmentations: int = tunable(16, "augmentations per image")
-    padding: int = tunable(4, "zeros around the image out of which crops are taken")
+    padding: int = tunable(4, "mirrored pixels around the image out of which crops are taken")
     prior_strength: float | None = tunable(
         None, "BatchNorm: N/(N+1) stored and 1/(N+1) own statistics (16 in MEMO's paper); None: stored ones"
     )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttpfl.errors import MethodError
+from ttpfl.network import describe
 from ttpfl.statistics import batch_moments
 
 BatchNorm = Callable[..., Tensor]
@@ -40,6 +41,15 @@ def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
             "choose a method that adapts something else"
         )
     return dict(found.values())
+
+
+def lower_affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Scale and shift of normalisation layers, but of the last quarter of the blocks that have any."""
+    found = affine_parameters(model)
+    block = {spec.name: spec.block for spec in describe(model)}
+    blocks = list(dict.fromkeys(block[name] for name in found))
+    kept = blocks[: len(blocks) - len(blocks) // 4]
+    return {name: parameter for name, parameter in found.items() if block[name] in kept}
 
 
 def require_batch_norm(model: nn.Module) -> None:
@@ -124,6 +134,7 @@ class RobustStatistics:
         shape = (1, -1, *[1] * (input.ndim - 2))
         return input * scale.view(shape) + shift.view(shape)
 
+    @torch.no_grad()
     def commit(self) -> None:
         """Store the statistics of the last pass."""
         for stored, moved in self._moved:

@@ -3,48 +3,31 @@
 They compute what those of `torch.optim` do, whose first use in a process takes two seconds.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ttpfl.errors import MethodError
+from ttpfl.sgd import SGD
 
 MOMENTUM = 0.9
 
 
-class Optimizer(ABC):
+class Optimizer(Protocol):
     """Changes parameters in place, given their gradients."""
 
-    def __init__(self, parameters: Sequence[Tensor], lr: float) -> None:
-        self.parameters, self.lr = parameters, lr
-
-    @abstractmethod
     def step(self, gradients: Sequence[Tensor]) -> None:
         """One step down the gradients."""
 
 
-class SGD(Optimizer):
-    """Stochastic gradient descent with a momentum of 0.9."""
-
-    def __init__(self, parameters: Sequence[Tensor], lr: float) -> None:
-        super().__init__(parameters, lr)
-        self._velocity = [torch.zeros_like(p, requires_grad=False) for p in parameters]
-
-    @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor]) -> None:
-        """The velocity takes up the gradient, and the parameters follow it."""
-        for parameter, velocity, gradient in zip(self.parameters, self._velocity, gradients, strict=True):
-            velocity.mul_(MOMENTUM).add_(gradient)
-            parameter.sub_(velocity, alpha=self.lr)
-
-
-class Adam(Optimizer):
+class Adam:
     """Adam (Kingma and Ba, 2015) with its usual constants."""
 
     def __init__(self, parameters: Sequence[Tensor], lr: float) -> None:
-        super().__init__(parameters, lr)
+        self.parameters, self.lr = parameters, lr
         self._means = [torch.zeros_like(p, requires_grad=False) for p in parameters]
         self._squares = [torch.zeros_like(p, requires_grad=False) for p in parameters]
         self._steps = 0
@@ -61,7 +44,10 @@ class Adam(Optimizer):
             parameter.addcdiv_(mean, (square / second).sqrt_().add_(1e-8), value=-self.lr / first)
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "sgd": SGD}
+OPTIMIZERS: dict[str, Callable[[Sequence[Tensor], float], Optimizer]] = {
+    "adam": Adam,
+    "sgd": partial(SGD, momentum=MOMENTUM),
+}
 
 
 def optimizer(kind: str, parameters: Sequence[Tensor], lr: float) -> Optimizer:

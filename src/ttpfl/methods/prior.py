@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.errors import MethodError
-from ttpfl.methods.base import Knowledge, Labelled
+from ttpfl.methods.base import Knowledge, Labelled, Summary
 from ttpfl.methods.none import NoAdaptation
 
 UNIFORM = 0.001
@@ -19,6 +19,25 @@ def class_counts(model: nn.Module, batches: Labelled) -> Tensor:
         if not len(counts):
             counts = counts.new_zeros(NoAdaptation().personal(model, Knowledge())(x).shape[1])
         counts = counts + one_hot(y, len(counts)).sum(0).cpu()
+    return counts
+
+
+def confusion(model: nn.Module, batches: Labelled) -> Summary:
+    """How often each class is predicted (rows) where another is true (columns), hard and soft."""
+    plain, hard, soft = NoAdaptation().personal(model, Knowledge()), [], []
+    for x, y in batches:
+        logits = plain(x)
+        truth = one_hot(y.to(logits.device), logits.shape[1])
+        hard.append(one_hot(logits.argmax(1), logits.shape[1]).T @ truth)
+        soft.append(logits.double().softmax(1).T @ truth)
+    return {"hard": torch.stack(hard).sum(0), "soft": torch.stack(soft).sum(0)} if hard else {}
+
+
+def known(knowledge: Knowledge, key: str, complaint: str) -> Tensor:
+    """Counts from source clients, or an error that says what is missing."""
+    counts = knowledge.summary.get(key, torch.zeros(1))
+    if not counts.sum():
+        raise MethodError(complaint)
     return counts
 
 
@@ -75,6 +94,19 @@ def inverse(confusion: Tensor, cutoff: float) -> Tensor:
     columns = confusion / torch.where(total > 0, total, 1)
     pseudo_inverse: Tensor = torch.linalg.pinv(columns, atol=0.0, rtol=cutoff)
     return pseudo_inverse
+
+
+def explained(inverse: Tensor, possible: Tensor, predicted: Tensor) -> Tensor:
+    """The label prior under which predictions are distributed like this.
+
+    Args:
+        inverse: of the confusion matrix.
+        possible: which classes can be in the prior at all.
+        predicted: the mean prediction.
+    """
+    found = inverse.to(predicted) @ predicted
+    possible = possible.to(found.device)
+    return torch.zeros_like(found).masked_scatter_(possible, on_simplex(found[possible]))
 
 
 def estimate(log_p: Tensor, iterations: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,24 +11,26 @@ from torch.utils.data import default_collate
 from ttpfl.inputs import map_tensors
 from ttpfl.methods.balanced_memory import BalancedMemory
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
-from ttpfl.methods.learner import Learner, entropies, usable
+from ttpfl.methods.learner import Learner, entropies
 from ttpfl.methods.normalisation import RobustStatistics, affine_parameters
-from ttpfl.methods.passes import Passes
 from ttpfl.methods.strong_augmentation import strongly_augmented
-from ttpfl.twin import private_copy
+from ttpfl.methods.teacher import Teacher
 
 
 @method("rotta")
 @dataclass(frozen=True)
 class RoTTA(Method):
-    """A slow teacher answers; a student learns from it on a memory that is balanced between classes.
+    """BatchNorm's statistics, and scale and shift of normalisation layers, on a memory of balanced classes.
 
-    What adapts: BatchNorm's statistics, by a moving average over the memory, and scale and shift of
-    normalisation layers, towards the teacher's predictions. An update follows whenever as many samples
-    came as the memory holds.
+    A slow teacher answers; a student learns from it on the memory. Statistics follow the memory by a moving
+    average, scale and shift the teacher's predictions. An update comes whenever as many samples came as
+    the memory holds. For streams whose order is correlated.
+
+    Paper: Yuan, Xie and Li, "Robust Test-Time Adaptation in Dynamic Scenarios", CVPR 2023.
+
+    Defaults: those of the authors' code (github.com/BIT-DA/RoTTA) for CIFAR-10, at batches of 64. Its random
+    changes of colour are the same for a whole batch; here each image has its own.
     """
-
-    paper: ClassVar[str] = "Yuan, Xie and Li: Robust test-time adaptation in dynamic scenarios, CVPR 2023"
 
     lr: float = tunable(1e-3, "the student's step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2))
     rate: float = tunable(0.05, "how far statistics move in an update", (0.005, 0.01, 0.05, 0.1, 0.5))
@@ -46,17 +48,11 @@ class _RoTTA(Learner):
     _memory: BalancedMemory | None
 
     def __init__(self, model: nn.Module, config: RoTTA) -> None:
-        self._config = config
-        self._teacher = private_copy(model).eval().requires_grad_(False)
-        self._slow = list(affine_parameters(self._teacher).values())
-        self._teach = Passes[Tensor](self._teacher)
-        with torch.inference_mode(False):
-            self._stored = [buffer.clone() for buffer in model.buffers()]
+        self._config, self._teacher = config, Teacher(model)
         super().__init__(model, affine_parameters, config.optimizer, config.lr)
 
     def adapt(self, batch: Any) -> Tensor:
-        with torch.no_grad():
-            logits = usable(self._teach(batch))
+        logits = self._teacher.logits(batch)
         known = self._memory or BalancedMemory(self._config.capacity, logits.shape[1])
         memory = known.copy()  # a failed update leaves the old one
         labels, uncertainties = logits.argmax(1).tolist(), entropies(logits).tolist()
@@ -72,24 +68,17 @@ class _RoTTA(Learner):
         samples = default_collate([item.sample for item in memory.items])
         draws = torch.Generator().manual_seed(self._config.seed + memory.clock)
         teacher, student = RobustStatistics(self._config.rate), RobustStatistics(self._config.rate)
-        with torch.no_grad():
-            target = usable(self._teach(samples, teacher)).softmax(1)
-            seen = map_tensors(lambda images: strongly_augmented(images, draws), samples)
+        target = self._teacher.logits(samples, teacher).softmax(1)
+        seen = map_tensors(lambda images: strongly_augmented(images, draws), samples)
         log_p = self.forward(seen, student).log_softmax(1)
         timeliness = torch.sigmoid(-torch.tensor(memory.ages()).to(log_p))
         self.descend((timeliness * -(target * log_p).sum(1)).mean())
-        with torch.no_grad():
-            teacher.commit()
-            student.commit()
-            for slow, quick in zip(self._slow, self.parameters, strict=True):
-                slow.lerp_(quick, self._config.follow)
+        teacher.commit()
+        student.commit()
+        self._teacher.follow(self.parameters, self._config.follow)
 
     def reset(self) -> None:
         super().reset()
         self._memory = None
-        with torch.inference_mode(False), torch.no_grad():
-            for slow, fresh in zip(self._slow, self.fresh, strict=True):
-                slow.copy_(fresh)
-            for network in (self.model, self._teacher):
-                for buffer, stored in zip(network.buffers(), self._stored, strict=True):
-                    buffer.copy_(stored)
+        self._teacher.reset()
+        self._teacher.copy_statistics_to(self.model)

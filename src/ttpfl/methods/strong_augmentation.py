@@ -10,7 +10,7 @@ GREY = (0.299, 0.587, 0.114)
 
 
 def strongly_augmented(images: Tensor, generator: Generator) -> Tensor:
-    """Images with other brightness, contrast, saturation, gamma, place, blur and noise; each its own.
+    """Images with other brightness, contrast, saturation, hue, gamma, place, blur, noise; each its own.
 
     The ranges are those of CoTTA and RoTTA for images from 0 to 1. So each channel is first brought to
     that range by the least and the largest value in the batch, and back in the end. What is not a batch
@@ -25,7 +25,8 @@ def strongly_augmented(images: Tensor, generator: Generator) -> Tensor:
         unit = torch.rand(len(images), generator=generator).to(images)
         return least + (most - least) * unit
 
-    colour = [draw(1 - width, 1 + width)[:, None, None, None] for width in (0.4, 0.3, 0.5, 0.3)]
+    ranges = [(1 - width, 1 + width) for width in (0.4, 0.3, 0.5, 0.3)] + [(-0.06, 0.06)]
+    colour = [draw(*range_)[:, None, None, None] for range_ in ranges]
     x = _recoloured((images - low) / span, *colour)
     flip = torch.where(draw(0, 1) < 0.5, -1.0, 1.0).to(images)
     shift = torch.stack([draw(-1, 1), draw(-1, 1)], 1) / 8  # a sixteenth of the size
@@ -35,12 +36,29 @@ def strongly_augmented(images: Tensor, generator: Generator) -> Tensor:
     return (x + 0.005 * noise).clamp(0, 1) * span + low
 
 
-def _recoloured(x: Tensor, brightness: Tensor, contrast: Tensor, saturation: Tensor, gamma: Tensor) -> Tensor:
+def _recoloured(
+    x: Tensor, brightness: Tensor, contrast: Tensor, saturation: Tensor, gamma: Tensor, hue: Tensor
+) -> Tensor:
     x = (x * brightness).clamp(0, 1)
     mean = _grey(x).mean((1, 2, 3), keepdim=True)
     x = (mean + contrast * (x - mean)).clamp(0, 1)
     grey = _grey(x) if x.shape[1] == len(GREY) else x
-    return (grey + saturation * (x - grey)).clamp(1e-8, 1) ** gamma
+    x = (grey + saturation * (x - grey)).clamp(0, 1)
+    if x.shape[1] == len(GREY):
+        x = turned(x, hue)
+    return x.clamp(1e-8, 1) ** gamma
+
+
+def turned(x: Tensor, turns: Tensor) -> Tensor:
+    """Colours (red, green, blue) turned about the grey axis; a third of a turn takes each to the next.
+
+    >>> red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
+    >>> turned(red, torch.tensor(1 / 3)).flatten().abs().round(decimals=4)
+    tensor([0., 1., 0.])
+    """
+    angle, mean = 2 * math.pi * turns, x.mean(1, keepdim=True)
+    across = (x.roll(1, 1) - x.roll(-1, 1)) / math.sqrt(3)
+    return mean + angle.cos() * (x - mean) + angle.sin() * across
 
 
 def _placed(x: Tensor, angle: Tensor, scale: Tensor, flip: Tensor, shift: Tensor) -> Tensor:

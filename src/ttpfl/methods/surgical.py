@@ -1,7 +1,6 @@
 """Surgical adaptation: one block of the network takes a step, the one that helps on source data."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,14 +20,12 @@ from ttpfl.twin import Twin, isolated
 class Surgical(Method):
     """The parameters of one block take one step down the entropy, from the global model on each batch.
 
-    The block is the one with the most hits on the source clients' validation data. One step per batch, in
-    evaluation mode: so the authors of ATP have it.
-    """
+    The block is the one with the most hits on the source clients' validation data. As the authors of ATP
+    have it, there is one step per batch, in evaluation mode.
 
-    paper: ClassVar[str] = (
-        "Lee, Chen, Tajwar, Kumar, Yao, Liang and Finn: Surgical fine-tuning improves adaptation to "
-        "distribution shifts, ICLR 2023"
-    )
+    Paper: Lee, Chen, Tajwar, Kumar, Yao, Liang and Finn, "Surgical Fine-Tuning Improves Adaptation to
+    Distribution Shifts", ICLR 2023.
+    """
 
     lr: float = tunable(0.1, "step size", (1e-3, 1e-2, 0.1, 1.0, 10.0))
     block: str = tunable("", "the block that adapts; the best on source data if empty")

@@ -1,7 +1,7 @@
 """T3A: a classifier of prototypes."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from ttpfl.direction import check_finite
 from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
+from ttpfl.methods.supports import Supports
 from ttpfl.statistics import at_least_float32
 
 
@@ -19,15 +20,15 @@ from ttpfl.statistics import at_least_float32
 class T3A(Method):
     """The last layer's weights give way to the mean direction of each class's features; online.
 
-    The rows of the last linear layer are the first supports. Each sample's features become a
-    support of the class that the plain model predicts; the `supports` with the lowest entropy are kept per
-    class. A class's weights are the normalised sum of its normalised supports. Everything else stays.
-    """
+    The rows of the last linear layer are the first supports. Each sample's features become a support of
+    the class that the plain model predicts; the `supports` with the lowest entropy are kept per class. A
+    class's weights are the normalised sum of its normalised supports. Everything else stays.
 
-    paper: ClassVar[str] = (
-        "Iwasawa and Matsuo: Test-time classifier adjustment module for model-agnostic domain "
-        "generalization, NeurIPS 2021"
-    )
+    Paper: Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic Domain
+    Generalization", NeurIPS 2021.
+
+    Defaults: all supports are kept in the code of ATP; the grid is that of github.com/matsuolab/T3A.
+    """
 
     supports: int | None = tunable(
         None,
@@ -45,30 +46,21 @@ class T3A(Method):
         return _Prototypes(model, self)
 
 
-class _Supports(NamedTuple):
-    sums: Tensor  # of each class's supports; where all are kept, that is all there is to know
-    vectors: Tensor
-    labels: Tensor
-    entropy: Tensor
-
-
 class _Prototypes(Personal):
     def __init__(self, model: nn.Module, config: T3A) -> None:
         super().__init__(model)
         self._head, self._keep = Head(self.model, config.layer), config.supports
         rows = self._head.layer.weight.detach()
-        nobody = rows.new_zeros(0).long()
-        nothing = _Supports(
-            torch.zeros_like(rows).double(), rows[nobody].float(), nobody, rows[nobody, 0].float()
-        )
+        classes, width = rows.shape
         with torch.no_grad():
-            self._first = self._joined(nothing, rows, self._head.layer(rows))
+            nothing = Supports.none(classes, width, rows.device)
+            self._first = nothing.joined(rows, self._head.layer(rows), self._keep)
         self._supports = self._first
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
             features, logits = self._head.features_and_logits(batch)
-            supports = self._joined(self._supports, features, check_finite(logits))
+            supports = self._supports.joined(features, check_finite(logits), self._keep)
             features = at_least_float32(features)
             answer = check_finite(features @ F.normalize(supports.sums, dim=1).to(features.dtype).T)
         self._supports = supports
@@ -76,23 +68,3 @@ class _Prototypes(Personal):
 
     def reset(self) -> None:
         self._supports = self._first
-
-    def _joined(self, old: _Supports, features: Tensor, logits: Tensor) -> _Supports:
-        vectors, labels = F.normalize(at_least_float32(features), dim=1), logits.argmax(1)
-        if self._keep is None:
-            return old._replace(sums=old.sums.index_add(0, labels, vectors.double()))
-        entropy = torch.special.entr(at_least_float32(logits).softmax(1)).sum(1)
-        vectors, labels = torch.cat([old.vectors, vectors]), torch.cat([old.labels, labels])
-        entropy = torch.cat([old.entropy, entropy])
-        best = _lowest(entropy, labels, self._keep, len(old.sums))
-        sums = torch.zeros_like(old.sums).index_add(0, labels[best], vectors[best].double())
-        return _Supports(sums, vectors[best], labels[best], entropy[best])
-
-
-def _lowest(entropy: Tensor, labels: Tensor, count: int, classes: int) -> Tensor:
-    """Where the `count` lowest entropies of each class are; of equal ones the earlier."""
-    order = entropy.argsort(stable=True)
-    order = order[labels[order].argsort(stable=True)]  # by class, then by entropy
-    sizes = labels.bincount(minlength=classes)
-    rank = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[labels[order]]
-    return order[rank < count]

@@ -1,7 +1,7 @@
 """Tent: entropy minimisation in the affine parameters of normalisation layers."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -17,12 +17,12 @@ class Tent(Method):
 
     BatchNorm uses the batch's statistics. Each batch is answered first, then it gives one step down the
     mean entropy, and learning goes on from batch to batch.
-    """
 
-    paper: ClassVar[str] = (
-        "Wang, Shelhamer, Liu, Olshausen and Darrell: Tent: Fully test-time adaptation by entropy "
-        "minimization, ICLR 2021"
-    )
+    Paper: Wang, Shelhamer, Liu, Olshausen and Darrell, "Tent: Fully Test-Time Adaptation by Entropy
+    Minimization", ICLR 2021.
+
+    Defaults: those of the authors' code (github.com/DequanWang/tent) for CIFAR-10, at batches of 200.
+    """
 
     lr: float = tunable(1e-3, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2))
     optimizer: str = tunable("adam", "adam, or sgd with a momentum of 0.9 (the paper's for ImageNet)")

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from ttpfl.data.parallel import Progress, cores, in_parallel
 from ttpfl.errors import BatchError, MethodError
-from ttpfl.federation.engine import single_thread
 from ttpfl.inputs import client_batches
 from ttpfl.methods.base import Knowledge, Method, get, make
 from ttpfl.randomness import seeded
+from ttpfl.threads import single_thread
 
 Grid = Mapping[str, Sequence[Any]]
 

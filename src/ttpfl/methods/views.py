@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -12,9 +11,19 @@ from ttpfl.statistics import at_least_float32, batch_moments
 
 
 def augmented(image: Tensor, count: int, padding: int, draw: np.random.Generator) -> Tensor:
-    """So many crops out of the padded image, every other one flipped on average, as one batch."""
+    """So many crops out of the image with mirrored borders, every other one flipped on average, as one batch.
+
+    >>> row = torch.tensor([[[1.0, 2.0, 3.0]]])
+    >>> views = augmented(row, 20, 1, np.random.default_rng(0))
+    >>> sorted(set(map(tuple, views[:, 0, 0].tolist())))
+    [(1.0, 1.0, 2.0), (1.0, 2.0, 3.0), (2.0, 1.0, 1.0), (2.0, 3.0, 3.0), (3.0, 2.0, 1.0), (3.0, 3.0, 2.0)]
+    """
     height, width = image.shape[1:]
-    padded = F.pad(image, (padding,) * 4)
+    rows, columns = (
+        torch.from_numpy(np.pad(np.arange(size), padding, mode="symmetric")).to(image.device)
+        for size in (height, width)
+    )
+    padded = image[:, rows][:, :, columns]
     corners = draw.integers(0, 2 * padding, (count, 2), endpoint=True).tolist()
     crops = torch.stack([padded[:, top : top + height, left : left + width] for top, left in corners])
     flips = torch.from_numpy(draw.random(count) < 0.5).to(image.device)

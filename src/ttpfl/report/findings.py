@@ -3,7 +3,7 @@
 from itertools import combinations
 
 from ttpfl.report.markup import Html, element, joined
-from ttpfl.report.numbers import plain, signed, words
+from ttpfl.report.numbers import plain, share, signed, words
 from ttpfl.report.study import BASELINE, Case, Study
 
 MANY = 4  # cases; more are not listed one by one
@@ -31,14 +31,14 @@ def _best(study: Study) -> Html:
     where = f"over {study.clients} clients" + (f" ({len(study.seeds)} seeds)" if len(study.seeds) > 1 else "")
     name = element("strong", best)
     if len(study.cases) == 1:
-        accuracy = plain(study.overall[best].accuracy)
-        return joined("Of ", str(others), " methods ", name, f" is the most accurate: {accuracy} % {where}.")
+        accuracy = share(study.overall[best].accuracy)
+        return joined("Of ", str(others), " methods ", name, f" is the most accurate: {accuracy} {where}.")
     rank = plain(study.ranks[best], 1)
     if len(study.cases) <= MANY:
-        each = words([f"{plain(case.lines[best].accuracy)} % ({case.name})" for case in study.cases])
+        each = words([f"{share(case.lines[best].accuracy)} ({case.name})" for case in study.cases])
         figures = f"with a mean accuracy of {each}"
     else:
-        figures = f"with a mean accuracy of {plain(study.overall[best].accuracy)} %"
+        figures = f"with a mean accuracy of {share(study.overall[best].accuracy)}"
     return joined(
         f"Of {others} methods in {len(study.cases)} cases ", name,
         f" has the best average rank ({rank}), {figures}, {where}.",
@@ -57,14 +57,15 @@ def _gain(study: Study) -> Html:
         by_case = {case.name: case.lines[adapted[0]].difference for case in study.cases}
         least, most = min(by_case, key=by_case.__getitem__), max(by_case, key=by_case.__getitem__)
         span = f", from {signed(by_case[least])} ({least}) to {signed(by_case[most])} ({most})"
-    share = f"{100 * line.harmed / study.clients:.0f} %"
-    harmed = f"{line.harmed or 'none'} of {study.clients} clients ({share}) harmed"
+    part = f" ({share(100 * line.harmed / study.clients, 0)})" if line.harmed else ""
+    harmed = f"{line.harmed or 'none'} of {study.clients} clients{part} harmed"
     subject = (
         "Its" if adapted[0] == study.order[0] else f"No adaptation is best; the next, {adapted[0]}, has a"
     )
     return joined(
         f"{subject} difference to no adaptation is ", change,
-        f" (95 % interval, paired by client: {signed(low)} to {signed(high)}){span}, with {harmed}.",
+        f" ({share(95, 0)} interval, paired by client: {signed(low)} to {signed(high)}){span}, "
+        f"with {harmed}.",
     )  # fmt: skip
 
 

@@ -28,6 +28,24 @@ def signed(value: float | None, digits: int = 2) -> str:
     return f"+{text}" if text[0].isdigit() and float(text) else text
 
 
+def share(value: float, digits: int = 2) -> str:
+    """Percent; the sign stays on the number's line.
+
+    >>> share(71.5).split()
+    ['71.50', '%']
+    """
+    return f"{plain(value, digits)}\N{NO-BREAK SPACE}%"
+
+
+def clipped(text: str, most: int) -> str:
+    """Text for a place that cannot grow.
+
+    >>> clipped("a long name", 7)
+    'a long…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def short(value: float | None) -> str:
     """Three significant digits, for numbers of any size.
 

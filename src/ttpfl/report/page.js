@@ -15,23 +15,30 @@
   tooltip.setAttribute("role", "tooltip");
   document.body.append(tooltip);
 
+  let told = null;
+
   function tell(mark) {
+    told = mark;
     tooltip.textContent = mark.getAttribute("aria-label");
-    const at = mark.getBoundingClientRect(), own = tooltip.getBoundingClientRect();
+    const at = (mark.querySelector("line") ?? mark).getBoundingClientRect();
+    const own = tooltip.getBoundingClientRect();
     const left = at.left + at.width / 2 - own.width / 2;
     const top = at.top - own.height - 8;
     const inside = Math.max(8, Math.min(left, document.documentElement.clientWidth - own.width - 8));
     tooltip.style.transform = `translate(${inside}px, ${top > 8 ? top : at.bottom + 8}px)`;
     tooltip.classList.add("shown");
   }
-  const hush = () => tooltip.classList.remove("shown");
+  function hush() {
+    told = null;
+    tooltip.classList.remove("shown");
+  }
   for (const [event, act] of [["pointerover", tell], ["focusin", tell], ["pointerout", hush], ["focusout", hush]]) {
     document.addEventListener(event, ({ target }) => {
       const mark = target.closest(MARK);
       if (mark) act(mark);
     });
   }
-  document.addEventListener("scroll", hush, { passive: true, capture: true });
+  document.addEventListener("scroll", () => told && tell(told), { passive: true, capture: true });
 
   // A drawing is one stop of the Tab key; arrows go from mark to mark inside it.
   for (const drawing of all(".plot > svg")) {
@@ -75,17 +82,26 @@
     header.setAttribute("aria-sort", "none");
   }
 
-  // Panels: radio buttons show one at a time.
-  all(".panels").forEach((group, number) => {
+  // Panels: one is shown at a time, chosen with radio buttons or, if there are many, from a list.
+  const MANY = 8;
+  let groups = 0;
+  function radios(titles, legend, show) {
+    const name = `choice-${groups++}`; // several figures have a choice of the same name
+    const label = (title, place) =>
+      make("label", {}, make("input", { type: "radio", name, checked: !place, onchange: () => show(place) }), title);
+    return make("fieldset", { className: "pills" }, make("legend", {}, legend), ...titles.map(label));
+  }
+  function list(titles, name, show) {
+    const select = make("select", { onchange: () => show(select.selectedIndex) }, ...titles.map((title) => make("option", {}, title)));
+    return make("p", { className: "choice" }, make("label", {}, `${name} `, select));
+  }
+  all(".panels").forEach((group) => {
     const shown = all(":scope > .panel", group);
-    const show = (chosen) => shown.forEach((panel) => { panel.hidden = panel !== chosen; });
-    const pills = shown.map((panel, place) => {
-      const radio = make("input", { type: "radio", name: `choice-${number}`, checked: !place, onchange: () => show(panel) });
-      return make("label", {}, radio, panel.dataset.title);
-    });
-    group.prepend(make("fieldset", { className: "pills" }, make("legend", {}, group.dataset.choice), ...pills));
+    const show = (chosen) => shown.forEach((panel, place) => { panel.hidden = place !== chosen; });
+    const choose = shown.length > MANY ? list : radios;
+    group.prepend(choose(shown.map((panel) => panel.dataset.title), group.dataset.choice, show));
     group.classList.add("chosen");
-    show(shown[0]);
+    show(0);
   });
 
   // The data behind a figure, as CSV. Text that a spreadsheet would take for a formula gets an apostrophe.
@@ -114,7 +130,7 @@
     const text = Math.abs(value).toFixed(1);
     return (value < 0 && Number(text) ? "\u2212" : value > 0 && Number(text) ? sign : "") + text;
   };
-  for (const choice of all(".method")) {
+  for (const choice of all(".choice.method")) {
     const figure = choice.closest("figure"), { columns, rows } = data(figure), select = choice.querySelector("select");
     const before = columns.lastIndexOf(choice.dataset.baseline);
     const draw = () => {
@@ -133,15 +149,15 @@
         });
         const mean = (column) => plain((100 * values.reduce((sum, row) => sum + row[column], 0)) / values.length);
         const harmed = values.filter((row) => row[after] < row[before]).length;
-        const told = `${select.value}: ${harmed} of ${values.length} clients harmed, mean ${mean(before)} % \u2192 ${mean(after)} %`;
-        pairs.closest(".plot").previousElementSibling.textContent = told;
+        const summary = `${select.value}: ${harmed} of ${values.length} clients harmed, mean ${mean(before)} % \u2192 ${mean(after)} %`;
+        pairs.closest(".plot").previousElementSibling.textContent = summary;
       }
     };
     select.addEventListener("change", draw);
     choice.hidden = false;
   }
 
-  for (const command of all(".command")) {
+  for (const command of navigator.clipboard ? all(".command") : []) {
     const text = command.textContent;
     const copy = make("button", { type: "button", className: "button" }, "Copy");
     copy.onclick = () => navigator.clipboard.writeText(text).then(() => { copy.textContent = "Copied"; });

@@ -11,8 +11,8 @@ MOST_STEPS = 6
 class Scale:
     """Linear or logarithmic.
 
-    >>> Scale(10, 1000, log=True)(100)
-    0.5
+    >>> Scale(0, 20)(5), Scale(1, 16, log=True)(4)
+    (0.25, 0.5)
     """
 
     low: float
@@ -55,7 +55,7 @@ def covering(values: Iterable[float], *, also: Iterable[float] = (), log: bool =
     low, high = min(finite, default=1.0), max(finite, default=1.0)
     if log:
         return Scale(low / 1.15, high * 1.15, log=True)
-    if low == high:
+    if high - low < 1e-9 * max(1, abs(low), abs(high)):  # one value, in effect
         low, high = low - 0.5, high + 0.5
     step = _step(high - low)
     return Scale(

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 from ttpfl.report.chart import drawing, percent, said, stretched
 from ttpfl.report.markup import Html, element
+from ttpfl.report.numbers import clipped
 from ttpfl.report.parts import Data, Section, Value, definitions, figure, panels
 from ttpfl.report.schema import Client, Run
 from ttpfl.report.sections.clients import describe
 from ttpfl.report.study import Study
 
-LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # share of a client's images from which a cell is darker
+LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's images from which a cell has more colour
 ROOMY = 16  # classes; with more of them their names have no room
 MOST = 3  # classes that are named when a client is pointed at
 
@@ -20,7 +21,7 @@ def audit(study: Study) -> Section:
         run["case"] + (f", seed {run['seed']}" if len(study.seeds) > 1 else ""): _panel(run)
         for run in study.results["runs"]
     }
-    caption = "Class counts of the target clients, one column each: the darker, the larger the class's share."
+    caption = "Class counts of the target clients, one column each; fuller colour is a larger share."
     content = figure("audit-figure", caption, panels("Run", shown), _data(study))
     return Section("audit", "Data audit", content)
 
@@ -32,7 +33,7 @@ def _panel(run: Run) -> Iterator[Html]:
             ("data", population["name"]),
             ("clients", f"{population['source_clients']} source, {population['target_clients']} target"),
             ("images at targets", f"{sum(client['size'] for client in run['clients']):,}"),
-            ("digest", element("code", population["digest"])),
+            ("digest", element("code", population["digest"], class_="digest")),
         ]
     )
     yield element("ul", [element("li", check) for check in population["checks"]], class_="checks")
@@ -44,7 +45,7 @@ def _counts(run: Run) -> Html:
     row = 18 if len(classes) <= ROOMY else max(2, 288 // len(classes))
     height = row * len(classes)
     names = [
-        element("text", name, class_="tick end", x=-8, y=row * (place + 0.5) + 4)
+        element("text", clipped(name, 13), class_="tick end", x=-8, y=row * (place + 0.5) + 4)
         for place, name in enumerate(classes)
         if len(classes) <= ROOMY
     ]

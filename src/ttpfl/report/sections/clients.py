@@ -34,8 +34,8 @@ def clients(study: Study) -> Section | None:
 def describe(client: Client) -> str:
     """A client's name and what is special about it."""
     corruption = client["corruption"]
-    facts = [client["domain"], f"{corruption['name']} {corruption['severity']}" if corruption else None]
-    return ", ".join(filter(None, [client["id"], *facts]))
+    corrupted = f"{corruption['name'].replace('_', ' ')} {corruption['severity']}" if corruption else None
+    return ", ".join(filter(None, [client["id"], client["domain"], corrupted]))
 
 
 def _choice(methods: list[str]) -> Html:
@@ -43,7 +43,7 @@ def _choice(methods: list[str]) -> Html:
     return element(
         "p",
         element("label", "Method ", element("select", options)),
-        class_="method",
+        class_="choice method",
         hidden=True,
         data_baseline=BASELINE,
     )

@@ -1,11 +1,13 @@
 """Where the figures come from, and how to make them again."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.numbers import duration
 from ttpfl.report.parts import Cell, Column, Data, Section, definitions, figure, table
+from ttpfl.report.schema import Run
 from ttpfl.report.study import Study
 
 
@@ -24,9 +26,10 @@ def provenance(study: Study) -> Section:
 def _facts(study: Study) -> list[tuple[str, Node]]:
     recipe, made = study.results["recipe"], study.results["made"]
     facts: list[tuple[str, Node]] = [("recipe", recipe["name"])]
-    for name in ("preset", "hash"):
-        if recipe.get(name):
-            facts.append((name, element("code", str(recipe[name]))))
+    if recipe.get("preset"):
+        facts.append(("preset", recipe["preset"]))
+    if recipe.get("hash"):
+        facts.append(("hash", element("code", recipe["hash"], class_="digest")))
     if recipe.get("set"):
         facts.append(
             ("changed", element("code", ", ".join(f"{k}={_shown(v)}" for k, v in recipe["set"].items())))
@@ -40,34 +43,38 @@ def _facts(study: Study) -> list[tuple[str, Node]]:
 
 
 def _settings(study: Study) -> Html:
-    """What all runs share in one column; where they differ, every run has its own."""
     runs = study.results["runs"]
     keys = sorted({key for run in runs for key in run["config"]})
     values = {key: [_shown(run["config"].get(key)) for run in runs] for key in keys}
-    differing = [key for key in keys if len(set(values[key])) > 1]
-    rows = [
-        [Cell(element("code", key), key), Cell(_each(study, key, values[key], key in differing))]
-        for key in keys
-    ]
+    rows = [[Cell(element("code", key), key), Cell(_each(runs, values[key]))] for key in keys]
     columns = [Column("Setting", numeric=False), Column("Value", numeric=False, sortable=False)]
-    data = Data(
-        ["setting", *(f"{run['case']} seed {run['seed']}" for run in runs)],
-        [[key, *values[key]] for key in keys],
-    )
+    names = ["setting", *(f"{run['case']} seed {run['seed']}" for run in runs)]
+    data = Data(names, [[key, *values[key]] for key in keys])
     return figure("settings", "Settings of the runs, complete.", table("Settings", columns, rows), data)
 
 
-def _each(study: Study, key: str, values: list[str], differs: bool) -> Node:
-    if not differs:
+def _each(runs: list[Run], values: list[str]) -> Node:
+    """The value that all runs share, or each value with the cases, seeds or runs that have it."""
+    if len(set(values)) == 1:
         return element("code", values[0])
-    runs = study.results["runs"]
+    for name_of in _NAMES:
+        pairs = dict.fromkeys((name_of(run), value) for run, value in zip(runs, values, strict=True))
+        if len({name for name, _ in pairs}) == len(pairs):  # the name alone says which value it is
+            break
     groups: dict[str, list[str]] = {}
-    for run, value in zip(runs, values, strict=True):
-        groups.setdefault(value, []).append(f"{run['case']} {run['seed']}")
+    for name, value in pairs:
+        groups.setdefault(value, []).append(name)
     return [
         element("div", element("code", value), element("small", f" {', '.join(names)}"))
         for value, names in groups.items()
     ]
+
+
+_NAMES: tuple[Callable[[Run], str], ...] = (
+    lambda run: run["case"],
+    lambda run: f"seed {run['seed']}",
+    lambda run: f"{run['case']} with seed {run['seed']}",
+)
 
 
 def _hyper_parameters(study: Study) -> Html:

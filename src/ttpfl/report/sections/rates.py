@@ -7,13 +7,13 @@ from statistics import mean
 
 from ttpfl.report.chart import drawing, percent, said
 from ttpfl.report.markup import Html, element
-from ttpfl.report.numbers import aligned, signed
+from ttpfl.report.numbers import aligned, clipped, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.schema import Module
 from ttpfl.report.study import Case, Study, entry_of
 
-ROW = 34  # pixels
+ROW = 36  # pixels
 BAR = 10
 
 ByCase = dict[str, list[Module]]
@@ -118,13 +118,13 @@ def _axis(scale: Scale, height: float) -> Iterator[Html]:
 
 def _row(top: float, name: str, modules: Sequence[Module], scale: Scale) -> Iterator[Html]:
     rate = mean(module["rate"] for module in modules)
-    middle = top + ROW - BAR
+    middle = top + ROW - BAR - 1
     left, right = sorted([scale(0), scale(rate)])
     zero = percent(scale(0))
     digits = 2 - math.floor(math.log10(max(-scale.low, scale.high)))
     told = partial(signed, digits=max(0, digits))
-    yield element("text", name, class_="bar-name", x=0, y=top + 14)
-    yield element("text", told(rate), class_="bar-value end", x="100%", y=top + 14)
+    yield element("text", clipped(name, 34), class_="bar-name", x=0, y=top + 13)
+    yield element("text", told(rate), class_="bar-value end", x="100%", y=top + 13)
     yield element(
         "rect",
         class_=f"bar {'harm' if rate < 0 else 'gain'}",

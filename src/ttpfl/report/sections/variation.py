@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ttpfl.report.chart import Axis, Canvas
 from ttpfl.report.markup import Html, element, joined
-from ttpfl.report.numbers import plain, short
+from ttpfl.report.numbers import clipped, plain, short
 from ttpfl.report.parts import Data, Section, figure
 from ttpfl.report.placing import spread_out
 from ttpfl.report.scale import Scale, covering
@@ -74,7 +74,9 @@ def _line(
 def _ends(canvas: Canvas, ends: dict[str, float], classes: dict[str, str]) -> Iterator[Html]:
     tops = spread_out([canvas.top(y) for y in ends.values()], apart=15, low=0, high=canvas.height)
     for label, top in zip(ends, tops, strict=True):
-        yield element("text", label, x="100%", dx=10, y=top + 4, class_=f"end-name {classes[label]}")
+        yield element(
+            "text", clipped(label, 14), x="100%", dx=10, y=top + 4, class_=f"end-name {classes[label]}"
+        )
 
 
 def _slug(name: str) -> str:

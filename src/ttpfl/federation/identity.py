@@ -1,0 +1,55 @@
+"""What makes a run what it is, in a form that is the same in every process."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from ttpfl.federation.roster import Roster
+
+MOST_NAMES = 1000
+DIFFERENCE_IS_A_RISK = ("torch",)
+"""Where a difference may change bits, but does not make another run."""
+
+
+def common(roster: Roster, **functions: Callable[..., Any] | None) -> dict[str, Any]:
+    """The part that all kinds of runs share: the clients, the functions, and who computes.
+
+    >>> from torch.nn.functional import relu
+    >>> found = common(Roster({"north": ()}), loss=relu, logits=None)
+    >>> found["clients"], found["loss"], found["logits"]
+    (1, 'torch.nn.functional.relu', None)
+    """
+    return {
+        "clients": len(roster),
+        "client_names": names_hash(roster),
+        **{what: function_name(function) for what, function in functions.items()},
+        "torch": torch.__version__,
+    }
+
+
+def names_hash(roster: Roster) -> str:
+    """A hash over the clients' names: all of up to 1,000, else of 1,000 from the first to the last, evenly.
+
+    Clients may be made when they are asked for, and to make 100,000 of them would take too long.
+    """
+    last, count = len(roster) - 1, min(len(roster), MOST_NAMES)
+    names = [roster.name(round(last * place / max(1, count - 1))) for place in range(count)]
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()
+
+
+def function_name(function: Callable[..., Any] | None) -> str | None:
+    """Where a function comes from; its address, which is another one in every process, is left out.
+
+    >>> function_name(partial(print, end=""))
+    'builtins.print'
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if function is None:
+        return None
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -1,0 +1,48 @@
+"""A slow copy of a network that learns; for RoTTA."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.methods.learner import usable
+from ttpfl.methods.normalisation import RobustStatistics, affine_parameters
+from ttpfl.methods.passes import Passes
+from ttpfl.twin import private_copy
+
+
+class Teacher:
+    """Answers, and follows its student's normalisation layers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = private_copy(model).eval().requires_grad_(False)
+        self._parameters = list(affine_parameters(self.model).values())
+        self._passes = Passes[Tensor](self.model)
+        with torch.inference_mode(False):
+            self._fresh = [tensor.clone() for tensor in (*self._parameters, *self.model.buffers())]
+
+    @torch.no_grad()
+    def logits(self, batch: Any, statistics: RobustStatistics | None = None) -> Tensor:
+        """Its answer; with these statistics of BatchNorm, or with the stored ones."""
+        return usable(self._passes(batch) if statistics is None else self._passes(batch, statistics))
+
+    @torch.no_grad()
+    def follow(self, student: Sequence[Tensor], share: float) -> None:
+        """Move by this share towards the student's parameters."""
+        for slow, quick in zip(self._parameters, student, strict=True):
+            slow.lerp_(quick, share)
+
+    def reset(self) -> None:
+        """As it was at first."""
+        _copy(self._fresh, (*self._parameters, *self.model.buffers()))
+
+    def copy_statistics_to(self, student: nn.Module) -> None:
+        """Give the student the same statistics of BatchNorm."""
+        _copy(self.model.buffers(), student.buffers())
+
+
+def _copy(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
+    with torch.inference_mode(False), torch.no_grad():
+        for value, tensor in zip(source, target, strict=True):
+            tensor.copy_(value)

@@ -1,0 +1,62 @@
+"""The table of methods: all of them, in step with the page that people read."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from ttpfl import methods
+from ttpfl.methods import Knowledge, Method, Personal, table
+from ttpfl.methods.base import _methods
+
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
+
+
+def test_the_page_is_in_step_with_the_code() -> None:
+    assert PAGE.read_text() == table.markdown(table.built_in()), "run `make docs`"
+
+
+def test_every_method_and_hyper_parameter_has_a_line() -> None:
+    lines = PAGE.read_text().splitlines()
+    for name in table.built_in():
+        count = sum(line.startswith(f"| `{name}` |") for line in lines)
+        assert count == 1 + len(fields(methods.get(name)))
+        for key, values in methods.get(name).grid().items():
+            [line] = [line for line in lines if line.startswith(f"| `{name}` | `{key}` |")]
+            shown = line.split(" | ")[3].split(", ")
+            assert len(shown) == len(values)
+            for value, text in zip(values, shown, strict=True):
+                assert text == "none" if value is None else type(value)(text) == value
+    assert len({len(line.split(" | ")) for line in lines if line.startswith("| `")}) == 2
+
+
+def test_what_is_needed_from_source_clients() -> None:
+    needs = {entry.name: entry.needs for entry in table.entries()}
+    assert needs["tent"] == "nothing"
+    assert needs["atp-params"] == "learned rates (params)"
+    assert needs["bbse"].startswith("How often each class is predicted")
+    assert needs["em"] == "nothing; if asked: how many labels of each class."
+
+
+@dataclass(frozen=True)
+class Own(Method):
+    """Does a|b."""
+
+    strength: float = methods.tunable(0.5, "how much", (0.1, 0.5, 1.0, 2.0))
+
+    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        raise NotImplementedError
+
+
+def test_a_users_own_method_is_in_it() -> None:
+    methods.method("own")(Own)
+    try:
+        page = table.markdown()
+        assert "| `own` | Does a\\|b. | nothing | - |" in page
+        assert "| `own` | `strength` | 0.5 | 0.1, 0.5, 1, 2 | how much |" in page
+        assert "own" not in table.built_in()
+    finally:
+        del _methods["own"]
+    with pytest.raises(methods.base.MethodError, match="no method 'own'"):
+        table.entries(["own"])
