@@ -8,6 +8,7 @@ from ttpfl.cli import app, completion
 from ttpfl.data import names
 from ttpfl.data.setting import SHIFTS
 from ttpfl.evaluation.streams import ORDERS
+from ttpfl.experiment.recipe import known
 from ttpfl.methods import names as method_names
 from ttpfl.models.build import MODELS
 
@@ -26,6 +27,7 @@ def test_names_are_those_of_the_registries() -> None:
     assert completion.methods() == sorted(method_names())
     assert completion.models() == list(MODELS)
     assert completion.orders() == list(ORDERS)
+    assert completion.recipes() == known()
     assert completion.shifts() == list(SHIFTS)
 
 

@@ -36,8 +36,8 @@ CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "personalize": personalize.personalize,
     },
     "Look up": {
-        "methods": methods.methods,
         "bound": bound.bound,
+        "methods": methods.methods,
     },
 }
 

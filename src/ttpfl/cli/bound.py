@@ -36,7 +36,10 @@ def bound(
     *,
     settings: Numbers,
 ) -> None:
-    """Evaluate the bounds of generalisation (Theorem 5.1) and of convergence; numbers given go first."""
+    """Evaluate the bounds of generalisation (Theorem 5.1) and of convergence.
+
+    Numbers that are given go before those of the model.
+    """
     from ttpfl.cli.bound_numbers import completed, evaluated
     from ttpfl.cli.bound_tables import bound_tables
 

@@ -54,6 +54,17 @@ def orders() -> list[str]:
     return ORDERS
 
 
+def recipes() -> list[str]:
+    """Recipes that come along.
+
+    >>> "demo" in recipes()
+    True
+    """
+    package = Path(ttpfl.__file__).parent
+    places = (package / "recipes", package.parents[1] / "recipes")  # installed, or in the repository
+    return sorted(path.stem for place in places for path in place.glob("*.toml"))
+
+
 def shifts() -> list[str]:
     """Kinds of shift."""
     return SHIFTS

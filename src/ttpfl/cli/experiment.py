@@ -3,12 +3,14 @@
 import shlex
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttpfl.cli import completion
+from ttpfl.cli.errors import resumable
 from ttpfl.cli.options import DataDir, Json
-from ttpfl.cli.output import answer, print_table
+from ttpfl.cli.output import answer, rows_table
 
 if TYPE_CHECKING:
     from ttpfl.experiment.recipe import Recipe
@@ -18,7 +20,11 @@ results_app = typer.Typer(help="Results of recipes.", no_args_is_help=True)
 
 RecipeName = Annotated[
     str,
-    typer.Argument(help="A TOML file, or a name of `ttpfl recipe list`.", show_default=False),
+    typer.Argument(
+        help="A TOML file, or a name of `ttpfl recipe list`.",
+        show_default=False,
+        autocompletion=completion.recipes,
+    ),
 ]
 Preset = Annotated[
     str | None, typer.Option(help="paper, cpu or smoke; see `ttpfl recipe show`.", show_default="paper")
@@ -62,7 +68,8 @@ def run(
     chosen = read(recipe, preset, set_ or ())
     shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
     folder = out / f"{chosen.name}-{chosen.preset}"
-    results = compute(chosen, shop, folder, _command(chosen))
+    with resumable("the same command goes on where it was"):
+        results = compute(chosen, shop, folder, _command(chosen))
     page = write_report(folder)
     facts = {"results": folder / "results.json", "report": page, "accuracy": accuracies(results)}
     last = f"{facts['results']} written; look at {page}"
@@ -75,17 +82,15 @@ def demo(out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = 
 
 
 @recipe_app.command("list")
-def list_recipes() -> None:
+def list_recipes(json: Json = False) -> None:
     """The recipes that come along."""
-    from rich import box
-    from rich.table import Table
-
     from ttpfl.experiment.recipe import known, presets, read
 
-    table = Table("recipe", "presets", "title", box=box.SIMPLE_HEAD)
-    for name in known():
-        table.add_row(name, ", ".join(presets(name)), read(name).title)
-    print_table(table)
+    facts: list[dict[str, Any]] = [
+        {"recipe": name, "presets": presets(name), "title": read(name).title} for name in known()
+    ]
+    rows = [{**fact, "presets": ", ".join(fact["presets"])} for fact in facts]
+    answer(facts, rows_table(rows), as_json=json)
 
 
 @recipe_app.command("show")

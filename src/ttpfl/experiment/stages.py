@@ -23,7 +23,8 @@ from ttpfl.experiment.workshop import Rounds, Workshop
 from ttpfl.federation import learn, train
 from ttpfl.methods import Knowledge, Method, make
 from ttpfl.methods.tuning import tune
-from ttpfl.models import build, load_model
+from ttpfl.models import Signature, build, load_model
+from ttpfl.models.files import read_card
 from ttpfl.models.weights import load_backbone
 from ttpfl.randomness import seeded
 from ttpfl.rates import Rates
@@ -70,7 +71,12 @@ def trained(shop: Workshop, config: Config) -> Result:
                 resume=True,
                 callbacks=[Rounds(advance, config.train.rounds)],
                 evaluate=Evaluator(clients.target, answers).of_model,
-                card={"build": said, "data": population_inputs(config), "population": manifest.digest},
+                card={
+                    "build": said,
+                    "data": population_inputs(config),
+                    "population": manifest.digest,
+                    "signature": asdict(Signature.of(facts)),
+                },
             )
         _take_over(run_dir / "model.safetensors", folder)
         return {"history": found.history}
@@ -81,7 +87,8 @@ def trained(shop: Workshop, config: Config) -> Result:
 def model(shop: Workshop, config: Config) -> nn.Module:
     """The global model in evaluation mode."""
     trained(shop, config)
-    return load_model(shop.store.folder("model", model_inputs(config)) / "model.safetensors")[0]
+    path = shop.store.folder("model", model_inputs(config)) / "model.safetensors"
+    return load_model(path, build(**read_card(path)["build"]))[0]  # our own file: its network may be any
 
 
 def learned(shop: Workshop, config: Config) -> Result:

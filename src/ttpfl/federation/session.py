@@ -157,7 +157,4 @@ class Session:
 def _farewell(state: RunState, directory: Path | None) -> str:
     if directory is None:
         return f"stopped after {state.round} rounds; nothing was kept, since there is no run_dir"
-    return (
-        f"stopped after {state.round} rounds; the checkpoint is in {directory / checkpoint.FOLDER}. "
-        "Go on with resume=True, or the same command and --resume"
-    )
+    return f"stopped after {state.round} rounds; {directory / checkpoint.FOLDER} is there to resume from"
