@@ -1,12 +1,18 @@
 """Files that cannot be made into a report are refused, with the place and the reason."""
 
+import copy
 import json
 from collections.abc import Callable
+from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import made_up
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from page_reader import read
 from typer.testing import CliRunner
 
 from ttpfl.cli import app
@@ -56,6 +62,26 @@ def test_bad_results(change: Change, message: str) -> None:
     change(found)
     with pytest.raises(ReportError, match=message):
         page(found)
+
+
+def places(value: Any) -> list[list[str | int]]:
+    """The way to everything in a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [[key, *rest] for key, item in items for rest in ([], *places(item))]
+
+
+FOUND = small()
+ODD = [None, True, -1, 0, 2.5, float("nan"), float("inf"), "", "odd", [], [None], {}, {"odd": None}]
+
+
+@settings(max_examples=150, deadline=None)
+@given(place=st.sampled_from(places(FOUND)), odd=st.sampled_from(ODD))
+def test_an_odd_value_is_shown_or_refused_but_never_breaks_the_page(place: list[Any], odd: Any) -> None:
+    found = copy.deepcopy(FOUND)
+    *way, last = place
+    reduce(lambda inside, key: inside[key], way, found)[last] = odd
+    with suppress(ReportError):
+        read(page(found))
 
 
 @pytest.mark.parametrize(

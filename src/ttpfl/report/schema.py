@@ -10,8 +10,21 @@ BY_CLIENT = ("accuracy", "loss", "ece", "entropy", "time", "extra_bytes")
 """The keys of an entry with one figure per client, in the order of the run's clients."""
 
 Figures = list[float | None]
-Record = dict[str, Any]
-"""A round's figures by name; `target` holds those of the target clients, in rounds that were evaluated."""
+
+
+class Record(TypedDict, total=False):
+    """A round; beside these it has figures of the source clients, such as `train_loss`."""
+
+    round: int
+    target: dict[str, float | None] | None
+    """Figures of the target clients, in rounds that were evaluated."""
+
+
+class Made(TypedDict, total=False):
+    """With what the results were made; beside this, versions and the machine."""
+
+    seconds: dict[str, float]
+    """Time on the clock by stage."""
 
 
 class Recipe(TypedDict):
@@ -73,7 +86,7 @@ class LearnedRates(TypedDict):
 class Tuning(TypedDict):
     """Hyper-parameters that were tried on source clients; `at_edge` names those chosen at a grid's end."""
 
-    table: list[Record]
+    table: list[dict[str, Any]]
     at_edge: list[str]
 
 
@@ -110,7 +123,7 @@ class Results(TypedDict):
 
     format: int
     recipe: Recipe
-    made: dict[str, Any]
+    made: Made
     paper: dict[str, dict[str, list[float]]]
     runs: list[Run]
 

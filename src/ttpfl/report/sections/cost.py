@@ -31,8 +31,8 @@ def cost(study: Study) -> Section | None:
     rows = [_row(line, times, memory) for line in known]
     caption = (
         "Time per batch in plain forward passes of the same model and memory that is "
-        "kept beside the model; medians over clients, points on logarithmic scales. Times vary a "
-        "little from run to run."
+        "kept beside the model; medians over clients, points on logarithmic scales. Times vary "
+        "from run to run."
     )
     data = Data(
         ["method", "time_in_forward_passes", "extra_bytes", "accuracy"],

@@ -39,8 +39,8 @@ def curves(study: Study) -> Section | None:
     keys = [(classes[name], name) for name in names]
     several = " Each seed has its own line." if len(study.seeds) > 1 else ""
     caption = (
-        "Loss and accuracy over the rounds of global training and of rate learning. Target clients are only "
-        f"looked at: nothing is chosen by their figures.{several}"
+        "Loss and accuracy over the rounds of global training and of rate learning. Target clients are "
+        f"shown for the rounds in which they were evaluated.{several}"
     )
     content = figure("curves-figure", caption, [panels("Case", shown), legend(keys)], _data(by_case))
     return Section("curves", "Training and rate learning", content)

@@ -36,9 +36,7 @@ def _facts(study: Study) -> list[tuple[str, Node]]:
         )
     facts.append(("seeds", ", ".join(map(str, study.seeds))))
     facts += [(name, _shown(value)) for name, value in made.items() if not isinstance(value, dict)]
-    times = made.get("seconds")
-    if isinstance(times, dict):
-        facts += [(f"time, {stage}", duration(float(seconds))) for stage, seconds in times.items()]
+    facts += [(f"time, {stage}", duration(seconds)) for stage, seconds in made.get("seconds", {}).items()]
     return facts
 
 
