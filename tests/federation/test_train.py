@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from conftest import untouched
-from ttpfl.errors import FederationError
+from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import Callback, TrainSettings, train
 from ttpfl.federation.callbacks import RunInfo
 from ttpfl.federation.state import Record, RunState
@@ -359,9 +359,11 @@ def test_the_model_file(tmp_path: Path) -> None:
     settings = TrainSettings(rounds=1, batch_size=4, workers=0)
     card = {"build": {"name": "torch.nn:Linear", "in_features": 4, "out_features": CLASSES}}
     result = train(linear(), clients(), settings, run_dir=tmp_path, card=card)
-    loaded, found = load_model(tmp_path / "model.safetensors")
+    loaded, found = load_model(tmp_path / "model.safetensors", linear())
     assert same_state(loaded, result.model)
     assert found["trained"]["rounds"] == 1
+    with pytest.raises(ModelError, match="did not come with ttpfl"):  # a file does not decide which code runs
+        load_model(tmp_path / "model.safetensors")
 
 
 def test_validation_can_be_rare() -> None:

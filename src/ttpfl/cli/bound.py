@@ -36,7 +36,7 @@ def bound(
     *,
     settings: Numbers,
 ) -> None:
-    """Evaluate the bounds of generalisation (Theorem 5.1) and of convergence.
+    """Evaluate the bounds of generalisation and convergence.
 
     Numbers that are given go before those of the model.
     """

@@ -53,7 +53,7 @@ def run(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Run a recipe: data, global model, rates, tuning, comparison and report.
+    """Run a recipe: from data to a table and a report.
 
     What an earlier run computed is used again; interrupted, it goes on where it was.
     """
@@ -77,7 +77,7 @@ def run(
 
 
 def demo(out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = None) -> None:
-    """See it work: digits of a kind that no source client had (about two minutes)."""
+    """See it work, on digits, in about two minutes."""
     run("demo", None, None, out, workers, data_dir)
 
 

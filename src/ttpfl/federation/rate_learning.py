@@ -103,7 +103,7 @@ def learn(
             noise_key,
         ),
         sticky=True,
-        identity={
+        identity=lambda: {
             "kind": "learn",
             "model": weights_hash(model),
             "begin": begin.values.tolist(),

@@ -42,8 +42,8 @@ class Session:
     make_work: MakeWork
     sticky: bool
     """Whether workers keep something per client."""
-    identity: dict[str, Any]
-    """What, beside the settings, makes the run what it is."""
+    identity: Callable[[], dict[str, Any]]
+    """What, beside the settings, makes the run what it is; only runs that are kept are asked."""
     make_engine: MakeEngine | None = None
     """Where clients work; on this machine, if None."""
 
@@ -112,7 +112,7 @@ class Session:
     @property
     def _whole_identity(self) -> dict[str, Any]:
         """As it will be read from a checkpoint."""
-        identity: dict[str, Any] = json.loads(json.dumps({**self.settings.decisive(), **self.identity}))
+        identity: dict[str, Any] = json.loads(json.dumps({**self.settings.decisive(), **self.identity()}))
         return identity
 
     def _callbacks(

@@ -87,7 +87,7 @@ def train(
             algorithm.needs_loss_before,
         ),
         sticky=False,
-        identity={
+        identity=lambda: {
             "kind": "train",
             "model": _begin_hash(model),
             **common(roster, loss=loss, logits=logits),

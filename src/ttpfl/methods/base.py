@@ -147,7 +147,7 @@ def get(name: str) -> type[Method]:
         raise MethodError(str(error)) from None
 
 
-def make(name: str, **config: Any) -> Method:
+def make(name: str, /, **config: Any) -> Method:
     """A method by its name, with hyper-parameters other than the defaults.
 
     >>> make("nonne")
