@@ -79,7 +79,7 @@ def learn(
     (2, 2)
     """
     settings = settings or LearnSettings()
-    begin = _begin(model, settings.only, rates)
+    begin = first_rates(model, settings.only, rates)
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
     participation = Participation(len(roster), cohort, settings.seed)
@@ -132,7 +132,7 @@ def learn(
     return Learned(learned, state.history)
 
 
-def _begin(model: nn.Module, only: str | None, rates: Rates | None) -> Rates:
+def first_rates(model: nn.Module, only: str | None, rates: Rates | None) -> Rates:
     """The rates to begin with, which must have rates for what `only` asks."""
     if rates is None:
         return Rates.zeros(model, only=None if only in (None, "all") else cast(Only, only))

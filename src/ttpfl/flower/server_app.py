@@ -16,6 +16,7 @@ from torch import nn
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.jobs import MakeEngine
+from ttpfl.federation.rate_learning import first_rates
 from ttpfl.federation.state import Record, RunState
 from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.model_store import card_of
@@ -74,13 +75,15 @@ def carry_out(order: Order, grid: Grid) -> None:
 
 
 def _learn(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any]) -> None:
-    begin = Rates.zeros(model) if order.rates is None else Rates.load(order.rates, model=model)
+    settings = LearnSettings(**order.settings)
+    given = None if order.rates is None else Rates.load(order.rates, model=model)
+    begin = first_rates(model, settings.only, given)
     rates = {"granularity": begin.granularity, "only": begin.only}
     carrier = _Carrier(order, grid, model, card, rates, order.largest)
     learn(
         model,
         carrier.sites,
-        LearnSettings(**order.settings),
+        settings,
         rates=begin,
         run_dir=order.out,
         resume=True,
