@@ -9,11 +9,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+
+if find_spec("flwr") is None:  # the extra flower is not installed
+    collect_ignore = ["flower"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

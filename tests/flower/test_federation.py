@@ -40,7 +40,9 @@ def test_rates_learned_over_real_sites_are_the_local_ones(tmp_path: Path) -> Non
 def _check_what_left(lines: list[dict[str, object]]) -> None:
     """A site's own record of its messages: the model came once, and only rates and sums went."""
     came = [line["type"] for line in lines if line["direction"] == "in"]
-    assert came == ["train.task", "query.model", *["train.task"] * 3]
+    assert came[:2] == ["train.task", "query.model"]
+    assert set(came[2:]) == {"train.task"}
+    assert len(came) >= 5  # a site that takes long may get a task twice
     for line in lines:
         if line["direction"] == "out" and line["type"] == "train.task" and "records" in line:
             records = line["records"]

@@ -13,7 +13,7 @@ from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
 from ttpfl.cli.flower import needs_flower
 from ttpfl.cli.foreign import trained_model
-from ttpfl.cli.options import Arch, DataDir, HeldOut, Json, Name, Options, Sets, Shift
+from ttpfl.cli.options import Arch, DataDir, HeldOut, Json, NameOrNone, Options, Sets, Shift
 from ttpfl.cli.output import answer
 from ttpfl.cli.settings import with_settings
 from ttpfl.cli.values import merged, options
@@ -45,7 +45,7 @@ Log = Annotated[
 @with_settings(TrainSettings)
 def train(
     out: Out,
-    name: Name | None = None,
+    name: NameOrNone = None,
     model: Annotated[
         str,
         typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="A federation of real sites on Flower: certificates, keys, scripts; start and stop it here.",
+    help="A federation of real sites on Flower: set up, start, look, stop.",
     no_args_is_help=True,
 )
 

@@ -15,6 +15,14 @@ Name = Annotated[
         autocompletion=completion.data_sets,
     ),
 ]
+NameOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        help="The data set; `ttpfl data list` shows all. None with --engine flower.",
+        show_default=False,
+        autocompletion=completion.data_sets,
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(

@@ -1,3 +1,0 @@
-import pytest
-
-pytest.importorskip("flwr", reason="the extra flower is not installed: pip install 'ttpfl[flower]'")
