@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from in_process import NAMES, largest_difference
 from real_federation import (
     audit,
@@ -15,6 +16,8 @@ from real_federation import (
 
 from ttpfl.flower import loopback
 from ttpfl.rates import Rates
+
+pytestmark = pytest.mark.federation
 
 
 def test_rates_learned_over_real_sites_are_the_local_ones(tmp_path: Path) -> None:

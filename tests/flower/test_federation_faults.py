@@ -28,7 +28,7 @@ from ttpfl.flower.create import free_port
 from ttpfl.flower.folder import Federation, environment
 from ttpfl.rates import Rates
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.federation
 
 
 @pytest.fixture(scope="module")
