@@ -1,8 +1,10 @@
 """The command line as a program of its own."""
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,23 @@ def start(*words: str, **environment: str) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_interruptible,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths), **environment},
     )
 
 
-def finish(process: "subprocess.Popen[str]", input: str | None = None) -> tuple[int, str, str]:
+def _interruptible() -> None:
+    """Ctrl-C works, also where the tests themselves run in the background and ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     """Exit code, stdout and stderr."""
     try:
-        out, err = process.communicate(input, timeout=120)
+        out, err = process.communicate(timeout=120)
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     return process.returncode, out, err
 
 
