@@ -19,9 +19,10 @@ def write_report(results_path: str | PathLike[str], out: str | PathLike[str] | N
         out: the HTML file; `report.html` beside the results if None.
     """
     path = results_file(Path(results_path))
-    samples = path.with_name(SAMPLES)
+    beside = path.with_name(SAMPLES)
+    results, samples = read_json(path), read_json(beside) if beside.exists() else None
     try:
-        content = page(read_json(path), read_json(samples) if samples.exists() else None)
+        content = page(results, samples)
     except ReportError as error:
         error.add_note(f"in {path.parent}")
         raise

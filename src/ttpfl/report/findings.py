@@ -3,7 +3,7 @@
 from itertools import combinations
 
 from ttpfl.report.markup import Html, element, joined
-from ttpfl.report.numbers import plain, share, signed, words
+from ttpfl.report.numbers import listed, plain, share, signed, words
 from ttpfl.report.study import BASELINE, Case, Study
 
 MANY = 4  # cases; more are not listed one by one
@@ -70,16 +70,17 @@ def _gain(study: Study) -> Html:
 
 
 def _paper(study: Study) -> Html:
-    same, pairs = (sum(counts) for counts in zip(*map(agreement, study.cases), strict=True))
-    if not pairs:
+    away = [(case.to_paper(label), label, case.name) for case in study.cases for label in case.paper]
+    if not away:
         return joined("The paper has no figures to compare these with.")
-    away = [
-        (case.to_paper(label), label, case.name) for case in study.cases for label in case.paper
-    ]  # fmt: skip
     mean = sum(abs(distance) for distance, *_ in away) / len(away)
     distance, label, case_name = max(away, key=lambda item: abs(item[0]))
-    return joined(
-        "The paper's order holds for ", element("strong", f"{same} of {pairs}"),
-        f" pairs of methods; figures are {plain(mean, 1)} points from the paper's on average, "
-        f"at most {signed(distance, 1)} ({label}, {case_name}).",
-    )  # fmt: skip
+    distances = (
+        f"{plain(mean, 1)} points from the paper's on average, "
+        f"at most {signed(distance, 1)} ({listed(label, case_name)})."
+    )
+    same, pairs = (sum(counts) for counts in zip(*map(agreement, study.cases), strict=True))
+    if not pairs:
+        return joined(f"Figures are {distances}")
+    held = element("strong", f"{same} of {pairs}")
+    return joined("The paper's order holds for ", held, f" pairs of methods; figures are {distances}")

@@ -97,6 +97,15 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def listed(*parts: str | None) -> str:
+    """Parts of a title, without those that are empty.
+
+    >>> listed("target-3", None, "fog 2"), listed("", "seed 1")
+    ('target-3, fog 2', 'seed 1')
+    """
+    return ", ".join(filter(None, parts))
+
+
 def words(items: list[str]) -> str:
     """A list in a sentence.
 

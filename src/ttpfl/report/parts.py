@@ -83,8 +83,9 @@ def panels(choice: str, contents: Mapping[str, Node]) -> Html:
 
 
 def definitions(pairs: Sequence[tuple[str, Node]]) -> Html:
-    """Names and what they stand for."""
-    return element("dl", [element("div", element("dt", name), element("dd", text)) for name, text in pairs])
+    """Names and what they stand for, as far as it is known."""
+    known = [element("div", element("dt", name), element("dd", text)) for name, text in pairs if text]
+    return element("dl", known)
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> Html:

@@ -164,5 +164,5 @@ class Samples(TypedDict):
     """`samples.json`; `after` is the label of the entry that adapted."""
 
     format: int
-    after: NotRequired[str]
+    after: NotRequired[str | None]
     runs: list[RunImages]

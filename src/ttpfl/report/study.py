@@ -8,6 +8,7 @@ from statistics import stdev
 
 from ttpfl.evaluation.comparison import Comparison, Row
 from ttpfl.evaluation.summary import BASELINE, Line, average_ranks, lines
+from ttpfl.report.numbers import listed
 from ttpfl.report.schema import Entry, Results, Run, Samples
 
 
@@ -77,6 +78,10 @@ class Study:
     def seeds(self) -> list[int]:
         """All seeds."""
         return sorted({run["seed"] for run in self.results["runs"]})
+
+    def title(self, case: str, seed: int) -> str:
+        """How a run is called: by its case, which may have no name if it is the only one, and its seed."""
+        return listed(case, f"seed {seed}" if len(self.seeds) > 1 else "")
 
     def case(self, name: str) -> Case | None:
         """The case of this name."""

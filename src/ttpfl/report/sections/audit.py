@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ttpfl.report.chart import drawing, percent, said, stretched
 from ttpfl.report.markup import Html, element
-from ttpfl.report.numbers import clipped
+from ttpfl.report.numbers import clipped, listed
 from ttpfl.report.parts import Data, Section, Value, definitions, figure, panels
 from ttpfl.report.schema import Client, Run
 from ttpfl.report.sections.clients import describe
@@ -17,10 +17,7 @@ MOST = 3  # classes that are named when a client is pointed at
 
 def audit(study: Study) -> Section:
     """What each run's population is, and its clients' class counts."""
-    shown = {
-        run["case"] + (f", seed {run['seed']}" if len(study.seeds) > 1 else ""): _panel(run)
-        for run in study.results["runs"]
-    }
+    shown = {study.title(run["case"], run["seed"]): _panel(run) for run in study.results["runs"]}
     caption = "Class counts of the target clients, one column each; fuller colour is a larger share."
     content = figure("audit-figure", caption, panels("Run", shown), _data(study))
     return Section("audit", "Data audit", content)
@@ -33,10 +30,14 @@ def _panel(run: Run) -> Iterator[Html]:
             ("data", population["name"]),
             ("clients", f"{population['source_clients']} source, {population['target_clients']} target"),
             ("images at targets", f"{sum(client['size'] for client in run['clients']):,}"),
-            ("digest", element("code", population["digest"], class_="digest")),
+            (
+                "digest",
+                element("code", population["digest"], class_="digest") if population["digest"] else None,
+            ),
         ]
     )
-    yield element("ul", [element("li", check) for check in population["checks"]], class_="checks")
+    if population["checks"]:
+        yield element("ul", [element("li", check) for check in population["checks"]], class_="checks")
     yield _counts(run)
 
 
@@ -58,7 +59,7 @@ def _counts(run: Run) -> Html:
         for n, client in enumerate(clients)
     ]  # fmt: skip
     return drawing(
-        f"Class counts, {run['case']}, seed {run['seed']}",
+        listed("Class counts", run["case"], f"seed {run['seed']}"),
         f"{len(clients)} clients from left to right, {len(classes)} classes from top to bottom.",
         height,
         stretched(_cells(clients), len(clients), len(classes), height), names, columns,

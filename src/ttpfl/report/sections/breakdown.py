@@ -4,7 +4,7 @@ from collections.abc import Callable
 from statistics import mean
 
 from ttpfl.report.markup import Html
-from ttpfl.report.numbers import plain, signed
+from ttpfl.report.numbers import listed, plain, signed
 from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
 from ttpfl.report.schema import Client
 from ttpfl.report.study import BASELINE, Case, Study, entry_of
@@ -73,7 +73,7 @@ def _table(case: Case, groups: dict[Key, dict[str, list[float]]]) -> Html:
         + [_cell(label, by_label) for by_label in groups.values()]
         for label in case.lines
     ]
-    return table(f"By group, {case.name}", columns, rows, "heat")
+    return table(listed("By group", case.name), columns, rows, "heat")
 
 
 def _cell(label: str, by_label: dict[str, list[float]]) -> Cell:

@@ -2,7 +2,7 @@
 
 from ttpfl.report.chart import Axis, Canvas, percent, said
 from ttpfl.report.markup import Html, Node, element
-from ttpfl.report.numbers import plain, signed
+from ttpfl.report.numbers import listed, plain, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.schema import Client, Run
@@ -18,8 +18,7 @@ def clients(study: Study) -> Section | None:
         return None
     shown, number = {}, 0
     for run in study.results["runs"]:
-        title = run["case"] + (f", seed {run['seed']}" if len(study.seeds) > 1 else "")
-        shown[title] = _panel(run, methods[0], number)
+        shown[study.title(run["case"], run["seed"])] = _panel(run, methods[0], number)
         number += len(run["clients"])
     caption = (
         "Each client's accuracy without adaptation (ring) and with it (dot), clients in the order of the "
@@ -35,7 +34,7 @@ def describe(client: Client) -> str:
     """A client's name and what is special about it."""
     corruption = client["corruption"]
     corrupted = f"{corruption['name'].replace('_', ' ')} {corruption['severity']}" if corruption else None
-    return ", ".join(filter(None, [client["id"], client["domain"], corrupted]))
+    return listed(client["id"], client["domain"], corrupted)
 
 
 def _choice(methods: list[str]) -> Html:
@@ -64,7 +63,7 @@ def _panel(run: Run, method: str, first_row: int) -> Html:
     ]
     scale = canvas.y.scale
     chart = canvas.drawn(
-        f"Accuracy per client, {run['case']}, seed {run['seed']}",
+        listed("Accuracy per client", run["case"], f"seed {run['seed']}"),
         "A ring and a dot for each client: without and with adaptation.",
         element(
             "g", pairs, class_="pairs", data_low=scale.low, data_high=scale.high, data_height=canvas.height

@@ -5,7 +5,7 @@ import math
 from ttpfl.evaluation.summary import RESAMPLES, Line
 from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, element, joined
-from ttpfl.report.numbers import DASH, plain, signed, words
+from ttpfl.report.numbers import DASH, listed, plain, signed, words
 from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.sections.overview import METHOD, accuracy, marks, name, over_seeds, overview, with_spread
@@ -53,7 +53,7 @@ def _table(case: Case) -> Html:
         ]
         for label, line in case.lines.items()
     ]
-    return table(f"Comparison, {case.name}", columns, rows, "wide")
+    return table(listed("Comparison", case.name), columns, rows, "wide")
 
 
 def _against_none(line: Line, scale: Scale) -> list[Cell]:

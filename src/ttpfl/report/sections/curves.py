@@ -14,6 +14,7 @@ from ttpfl.report.schema import Record, Run
 from ttpfl.report.study import Case, Study
 
 MOST = 16  # points of a line that can be pointed at; the data have all
+COLOURS = 6  # classes s0 to s5
 SOURCE = {"train": "source, training data", "validation": "source, validation data"}
 
 
@@ -34,14 +35,17 @@ def curves(study: Study) -> Section | None:
     names = dict.fromkeys(curve.name for found in by_case.values() for curve in found)
     if not names:
         return None
-    classes = {name: f"s{place}" for place, name in enumerate(dict.fromkeys([*SOURCE.values(), *names]))}
+    classes = {
+        name: f"s{min(place, COLOURS - 1)}"
+        for place, name in enumerate(dict.fromkeys([*SOURCE.values(), *names]))
+    }
     shown = {case: _charts(found, classes) for case, found in by_case.items() if found}
     keys = [(classes[name], name) for name in names]
-    several = " Each seed has its own line." if len(study.seeds) > 1 else ""
-    caption = (
-        "Loss and accuracy over the rounds of global training and of rate learning. Target clients are "
-        f"shown for the rounds in which they were evaluated.{several}"
-    )
+    caption = "Loss and accuracy over the rounds of global training and of rate learning."
+    if not any(name.startswith("target") for name in names):
+        caption += " Target clients were not evaluated on the way."
+    if len(study.seeds) > 1:
+        caption += " Each seed has its own line."
     content = figure("curves-figure", caption, [panels("Case", shown), legend(keys)], _data(by_case))
     return Section("curves", "Training and rate learning", content)
 
@@ -133,4 +137,4 @@ def _line(canvas: Canvas, curve: Curve, factor: float, name: str, class_: str) -
     step = math.ceil(len(points) / MOST)
     for x, y in points[::-step][::-1]:  # the last one always
         label = f"{curve.name}, round {x}: {name} {short(y)}, seed {curve.seed}"
-        yield canvas.point(x, y, label, f"{class_} small", r=2.5)
+        yield canvas.point(x, y, label, class_ if step == 1 else f"{class_} small", r=2.5)

@@ -20,12 +20,11 @@ def pictures(study: Study) -> Section | None:
     }
     shown = {}
     for run in samples["runs"]:
-        title = run["case"] + (f", seed {run['seed']}" if len(study.seeds) > 1 else "")
-        shown[title] = [
+        shown[study.title(run["case"], run["seed"])] = [
             _client(client, names.get((run["case"], run["seed"], client["id"]), client["id"]))
             for client in run["clients"]
         ]
-    method = samples.get("after", "adaptation")
+    method = samples.get("after") or "adaptation"
     caption = (
         "Images of clients as the model sees them. Under each its class, then the prediction without "
         f"adaptation and with {method}, with the model's confidence."

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ttpfl.report.markup import Html, Node, element, joined
-from ttpfl.report.numbers import duration
+from ttpfl.report.numbers import duration, listed
 from ttpfl.report.parts import Cell, Column, Data, Section, definitions, figure, table
 from ttpfl.report.schema import Run
 from ttpfl.report.study import Study
@@ -25,16 +25,14 @@ def provenance(study: Study) -> Section:
 
 def _facts(study: Study) -> list[tuple[str, Node]]:
     recipe, made = study.results["recipe"], study.results["made"]
-    facts: list[tuple[str, Node]] = [("recipe", recipe["name"])]
-    if recipe.get("preset"):
-        facts.append(("preset", recipe["preset"]))
-    if recipe.get("hash"):
-        facts.append(("hash", element("code", recipe["hash"], class_="digest")))
-    if recipe.get("set"):
-        facts.append(
-            ("changed", element("code", ", ".join(f"{k}={_shown(v)}" for k, v in recipe["set"].items())))
-        )
-    facts.append(("seeds", ", ".join(map(str, study.seeds))))
+    changed = ", ".join(f"{key}={_shown(value)}" for key, value in recipe.get("set", {}).items())
+    facts: list[tuple[str, Node]] = [
+        ("recipe", recipe["name"]),
+        ("preset", recipe.get("preset")),
+        ("hash", element("code", recipe["hash"], class_="digest") if recipe.get("hash") else None),
+        ("changed", element("code", changed) if changed else None),
+        ("seeds", ", ".join(map(str, study.seeds))),
+    ]
     facts += [(name, _shown(value)) for name, value in made.items() if not isinstance(value, dict)]
     facts += [(f"time, {stage}", duration(seconds)) for stage, seconds in made.get("seconds", {}).items()]
     return facts
@@ -46,7 +44,7 @@ def _settings(study: Study) -> Html:
     values = {key: [_shown(run["config"].get(key)) for run in runs] for key in keys}
     rows = [[Cell(element("code", key), key), Cell(_each(runs, values[key]))] for key in keys]
     columns = [Column("Setting", numeric=False), Column("Value", numeric=False, sortable=False)]
-    names = ["setting", *(f"{run['case']} seed {run['seed']}" for run in runs)]
+    names = ["setting", *(listed(run["case"], f"seed {run['seed']}") for run in runs)]
     data = Data(names, [[key, *values[key]] for key in keys])
     return figure("settings", "Settings of the runs, complete.", table("Settings", columns, rows), data)
 
@@ -71,7 +69,7 @@ def _each(runs: list[Run], values: list[str]) -> Node:
 _NAMES: tuple[Callable[[Run], str], ...] = (
     lambda run: run["case"],
     lambda run: f"seed {run['seed']}",
-    lambda run: f"{run['case']} with seed {run['seed']}",
+    lambda run: listed(run["case"], f"seed {run['seed']}"),
 )
 
 

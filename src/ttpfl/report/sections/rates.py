@@ -7,7 +7,7 @@ from statistics import mean
 
 from ttpfl.report.chart import drawing, percent, said
 from ttpfl.report.markup import Html, element
-from ttpfl.report.numbers import aligned, clipped, signed
+from ttpfl.report.numbers import aligned, clipped, listed, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.schema import Module
@@ -88,8 +88,8 @@ _GROUPINGS: dict[str, Callable[[Module], str]] = {
 
 
 def _chart(case: str, modules: Sequence[Module], grouping: str, scale: Scale) -> Html:
-    bars = _bars(f"Rates by {grouping}, {case}", modules, _GROUPINGS[grouping], scale)
-    return element("div", element("h5", case, element("small", f"by {grouping}")), bars)
+    bars = _bars(listed(f"Rates by {grouping}", case), modules, _GROUPINGS[grouping], scale)
+    return element("div", element("h5", case, element("small", f" by {grouping}")), bars)
 
 
 def _bars(title: str, modules: Sequence[Module], key: Callable[[Module], str], scale: Scale) -> Html:

@@ -52,7 +52,9 @@ def _figure(study: Study, name: str, cases: dict[float, Case]) -> Html:
         _ends(canvas, {label: lines[label][-1][1] for label in labels if classes[label] != "s0"}, classes),
         class_="ends",
     )
-    caption = f"Mean accuracy over clients for each {name}; methods beyond the first {COLOURED} in grey."
+    caption = f"Mean accuracy over clients for each {name}" + (
+        f"; methods beyond the first {COLOURED} in grey." if "s0" in classes.values() else "."
+    )
     rows = [[x, *(case.lines[label].accuracy for label in labels)] for x, case in cases.items()]
     return figure(f"variation-{_slug(name)}", caption, body, Data([name, *labels], rows))
 
