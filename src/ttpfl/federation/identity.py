@@ -36,7 +36,7 @@ def names_hash(roster: Roster) -> str:
 
     Clients may be made when they are asked for, and to make 100,000 of them would take too long.
     """
-    last, count = len(roster) - 1, min(len(roster), MOST_NAMES)
+    last, count = len(roster) - 1, min(len(roster), MOST_NAMES) if roster.named else 0
     names = [roster.name(round(last * place / max(1, count - 1))) for place in range(count)]
     return hashlib.sha256(json.dumps(names).encode()).hexdigest()
 

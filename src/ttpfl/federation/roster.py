@@ -67,6 +67,11 @@ class Roster:
         found = self._get(client)
         return str(found.id) if isinstance(found, Site) else str(client)
 
+    @property
+    def named(self) -> bool:
+        """Whether clients have names of their own, and not just numbers."""
+        return self._names is not None or isinstance(self._get(0), Site)
+
     def size(self, client: int, part: Part) -> int:
         """Samples of the client (batches, if it is a DataLoader); 0 if it cannot tell.
 

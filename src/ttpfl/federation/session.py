@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ class Session:
             )
         return state
 
-    @property
+    @cached_property
     def _whole_identity(self) -> dict[str, Any]:
         """As it will be read from a checkpoint."""
         identity: dict[str, Any] = json.loads(json.dumps({**self.settings.decisive(), **self.identity()}))
