@@ -72,7 +72,7 @@ class PeakMemory:
     would slow down engines with several processes more than others.
     """
 
-    def __init__(self, interval: float = 4.0) -> None:
+    def __init__(self, interval: float = 15.0) -> None:
         self.peak = 0
         self.interval = interval
         self.stop = threading.Event()

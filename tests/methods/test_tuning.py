@@ -91,6 +91,18 @@ def test_the_number_of_workers_and_of_threads_makes_no_difference() -> None:
     assert again.table != results[0].table  # the noise is drawn, and follows the seed
 
 
+def test_what_source_clients_tell_is_asked_for_each_combination() -> None:
+    """As Surgical needs it: which block is best depends on the step size."""
+    asked: list[float] = []
+
+    def knowledge(candidate: Any) -> Knowledge:
+        asked.append(candidate.shift)
+        return Knowledge()
+
+    tune("made-up", None, Threshold(), knowledge, clients(), workers=1)
+    assert asked == [-0.2, 0.1, 0.3, 0.8]
+
+
 def test_every_combination_in_the_grids_order_and_ties_go_to_the_first() -> None:
     grid = {"kind": ("b", "a"), "shift": (0.0, 0.3, 0.3, 0.5)}
     found = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1)

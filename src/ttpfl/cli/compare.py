@@ -107,19 +107,21 @@ def _prepared(
     from ttpfl.methods import Knowledge, make, names
     from ttpfl.methods.tuning import tune
 
+    def known(method: "Method") -> Knowledge:
+        return Knowledge(gather(method, model, source, batch_size, workers), rates)
+
     named = [make(name.strip()) for name in (wanted.split(",") if wanted else names())]
     chosen, tuning = [], {}
     for one in named:
         if not wanted and one.needs_rates is not None and one.needs_rates not in rates:
             continue
-        knowledge = Knowledge(gather(one, model, source, batch_size, workers), rates)
         if clients and one.grid():
             streams = [client.validation() for client in source[:clients]]
             with progress(f"tuning {one.name}") as advance:
                 tuned = tune(
-                    one.name, None, model, knowledge, streams,
+                    one.name, None, model, known, streams,
                     batch_size=batch_size, workers=workers, progress=advance,
                 )  # fmt: skip
             one, tuning[one.name] = tuned.best, {"table": tuned.table, "at_edge": tuned.at_edge}
-        chosen.append((one, knowledge))
+        chosen.append((one, known(one)))
     return chosen, tuning

@@ -133,7 +133,7 @@ def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) 
                 method.name,
                 None,
                 model(shop, config),
-                knowledge(shop, config, method, rates),
+                lambda candidate: knowledge(shop, config, candidate, rates),
                 [client.validation() for client in source],
                 batch_size=config.test.batch_size,
                 workers=shop.workers,

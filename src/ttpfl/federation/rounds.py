@@ -17,6 +17,7 @@ from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.traffic import Traffic
 from ttpfl.inputs import all_finite
 from ttpfl.learning import draw_cohort
+from ttpfl.threads import single_thread
 
 log = logging.getLogger("ttpfl")
 
@@ -68,7 +69,9 @@ def run_rounds(
         while state.round < settings.rounds and not state.stopped:
             cohort = cohort_of(state.round)
             try:
-                vector, record = _one_round(state, settings, cohort, roster, server, engine, wish)
+                # The cores belong to the workers; threads that wait for each other here would take theirs.
+                with single_thread():
+                    vector, record = _one_round(state, settings, cohort, roster, server, engine, wish)
             except Interrupted:
                 for callback in callbacks:
                     callback.on_interrupt(state)

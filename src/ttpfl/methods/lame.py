@@ -32,7 +32,11 @@ class LAME(Method):
     iterations; it tunes neighbours over 1, 3, 5 and the affinity over all three.
     """
 
-    affinity: str = tunable("rbf", "rbf (by distance), knn (1 for the nearest, else 0) or linear (cosine)")
+    affinity: str = tunable(
+        "rbf",
+        "rbf (by distance), knn (1 for the nearest, else 0) or linear (cosine)",
+        ("rbf", "knn", "linear"),
+    )
     neighbours: int = tunable(
         5, "knn: how many count; rbf: its width is the distance to the one of this rank", grid=(1, 3, 5, 10)
     )

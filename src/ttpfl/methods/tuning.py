@@ -1,6 +1,6 @@
 """Choosing hyper-parameters on source clients, never on target clients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import fsum
@@ -16,6 +16,7 @@ from ttpfl.randomness import seeded
 from ttpfl.threads import single_thread
 
 Grid = Mapping[str, Sequence[Any]]
+KnowledgeOf = Callable[[Method], Knowledge]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def tune(
     name: str,
     grid: Grid | None,
     model: nn.Module,
-    knowledge: Knowledge,
+    knowledge: Knowledge | KnowledgeOf,
     streams: Sequence[tuple[Any, Tensor]],
     *,
     batch_size: int = 20,
@@ -52,7 +53,8 @@ def tune(
         grid: the values of each hyper-parameter to try, the others are left as they are by default; the
             method's own grid if None.
         model: the global model.
-        knowledge: what the method knows from the source side.
+        knowledge: what the method knows from the source side; or a function that finds it out for given
+            hyper-parameters, since what source clients tell may depend on them.
         streams: labelled validation data of source clients, a pair (x, y) for each.
         batch_size: of the streams.
         workers: processes; one per core if None.
@@ -77,11 +79,12 @@ def tune(
         raise MethodError("there are no source clients with data to tune on: give at least one")
     configs = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     methods = [make(name, **config) for config in configs]
+    known = [knowledge(method) if callable(knowledge) else knowledge for method in methods]
 
     def run(number: int) -> tuple[float, str]:
         config, client = divmod(number, len(streams))
         with single_thread(), seeded(seed, client):
-            return _accuracy(methods[config], model, knowledge, streams[client], batch_size)
+            return _accuracy(methods[config], model, known[config], streams[client], batch_size)
 
     count = len(methods) * len(streams)
     runs = in_parallel(run, count, min(cores() if workers is None else workers, count), progress)
