@@ -88,18 +88,29 @@ def terminal_table(results: Results) -> Table:
 def markdown(results: Results) -> str:
     """For README and documentation."""
     header, *rows = _cells(results)
-    said = results["recipe"]
-    made = results["made"]
     lines = [
-        f"**{said['title']}** (`{said['name']}`, preset {said['preset']}, "
-        f"{len({run['seed'] for run in results['runs']})} seed(s), "
-        f"{sum(made['seconds'].values()) / 60:.0f} minutes on {made['machine']}; the paper's in brackets)",
+        f"**{results['recipe']['title']}** ({_circumstances(results)})",
         "",
         "| " + " | ".join(header) + " |",
         "| --- |" + " ---: |" * (len(header) - 1),
         *("| " + " | ".join(row) + " |" for row in rows),
     ]
     return "\n".join(lines)
+
+
+def _circumstances(results: Results) -> str:
+    """Which recipe it was, how much was computed, and where."""
+    said, made, config = results["recipe"], results["made"], results["runs"][0]["config"]
+    seeds = len({run["seed"] for run in results["runs"]})
+    work = [f"`{said['name']}`, preset {said['preset']}"]
+    if "train.rounds" in config:
+        work.append(
+            f"{config['train.rounds']} rounds of training and {config['learn.rounds']} of rate learning"
+        )
+    work.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+    minutes = sum(made["seconds"].values()) / 60
+    work.append(f"{minutes:.0f} minutes on {made['machine']}" if minutes >= 1 else f"on {made['machine']}")
+    return ", ".join(work) + ("; the paper's in brackets" if results.get("paper") else "")
 
 
 def replaced(page: str, tables: str) -> str:
