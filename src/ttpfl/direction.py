@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ttpfl.allocator import set_apart
 from ttpfl.convolution import Taps
 from ttpfl.errors import BatchError
 from ttpfl.inputs import Inputs, all_finite
@@ -226,11 +227,20 @@ class DirectionCache:
         with self._lock:
             fits = size <= self.budget_bytes and self.bytes + size <= self._room
             if key is not None and key not in self._entries and fits:
+                direction = _set_apart(direction)
                 self._entries[key] = direction
                 self.bytes += size
                 while self.bytes > self.budget_bytes:
                     self.bytes -= _bytes_of(self._entries.popitem(last=False)[1])
         return direction
+
+
+def _set_apart(direction: Direction) -> Direction:
+    values = set_apart([change.value for change in direction.values()])
+    return {
+        name: change._replace(value=value)
+        for (name, change), value in zip(direction.items(), values, strict=True)
+    }
 
 
 def _bytes_of(direction: Direction) -> int:
