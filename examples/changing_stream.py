@@ -19,6 +19,7 @@ from ttpfl.data import federate
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
 from ttpfl.models import shallow_cnn
 
+BATCH = 10
 Watch = Callable[[int, Personalizer], bool]
 """Looks before each batch, by its number and at the health so far, whether to forget the past."""
 
@@ -53,15 +54,16 @@ def answered(stream: list[Tensor], personal: Personalizer, watch: Watch) -> tupl
     return answers, resets
 
 
-def main(rounds: int = 12, rate_rounds: int = 20, samples: int = 200) -> None:
+def main(rounds: int = 12, rate_rounds: int = 20, samples: int = 100) -> None:
     """Train, learn rates, and look at both halves of eight streams."""
     torch.manual_seed(0)
     clients, labels, _ = federate("digits", shift="hybrid", samples=samples)
     begin = shallow_cnn(num_classes=10, image_size=28)
     model, _ = train(begin, clients.source, TrainSettings(rounds=rounds, workers=0))
-    rates, _ = learn(model, clients.source, LearnSettings(rounds=rate_rounds, mode="online", workers=0))
+    settings = LearnSettings(rounds=rate_rounds, batch_size=BATCH, mode="online", workers=0)
+    rates, _ = learn(model, clients.source, settings)
     nothing = rates.with_values(torch.zeros_like(rates.values))
-    half = -(-samples // 20)  # batches
+    half = -(-samples // BATCH)  # batches
 
     print(f"{'':26}{'first half':>12}{'second half':>13}{'resets per stream':>19}")
     for name, chosen, decay, new_watch in (
@@ -73,7 +75,7 @@ def main(rounds: int = 12, rate_rounds: int = 20, samples: int = 200) -> None:
     ):
         right, resets = torch.zeros(2), 0
         for before, after in pairwise(clients.target):
-            stream = [*before.stream(batch_size=20), *after.stream(batch_size=20)]
+            stream = [*before.stream(BATCH), *after.stream(BATCH)]
             personal = Personalizer(model, chosen, mode="online", decay=decay)
             answers, count = answered(stream, personal, new_watch())
             for part, client in enumerate((before, after)):

@@ -32,7 +32,7 @@ def exported(model: nn.Module, example: Tensor, folder: str) -> onnxruntime.Infe
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def main(rounds: int = 12, rate_rounds: int = 20, samples: int = 200) -> None:
+def main(rounds: int = 12, rate_rounds: int = 20, samples: int = 100) -> None:
     """Adapt to the first half of each new client's pictures, export, and answer the second half."""
     torch.manual_seed(0)
     clients, labels, _ = federate("digits", shift="hybrid", samples=samples)
