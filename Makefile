@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # One thread per test process: two of them run side by side.
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-federation lint format golden docs bench clean
+.PHONY: help demo test test-slow test-federation lint format golden docs bench package clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ bench: $(READY) ## Speed and memory of the core, of the corruptions and of popul
 	$(TEST_ENV) $(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/federation.py
 	$(TEST_ENV) $(BIN)/python benchmarks/flower.py
+
+package: $(READY) ## Wheel and source archive, in dist/
+	$(BIN)/python -m build --no-isolation
 
 clean: ## Remove the environment and everything generated
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

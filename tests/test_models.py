@@ -101,3 +101,13 @@ def test_imagenet_backbone_loads() -> None:
     stored = torch.load(IMAGENET, weights_only=True)
     assert torch.equal(model.layer3[0].conv1.weight.half(), stored["layer3.0.conv1.weight"].half())
     assert not torch.equal(model.bn1.running_var, torch.ones(64))
+
+
+def test_a_file_does_not_decide_which_files_are_read(tmp_path: Path) -> None:
+    own, other = tmp_path / "model.safetensors", tmp_path / "other.safetensors"
+    model = ttpfl.models.resnet18(3)
+    ttpfl.models.save_model(other, model)
+    build = {"name": "resnet18", "num_classes": 3, "weights": str(other)}
+    ttpfl.models.save_model(own, model, build=build)
+    with pytest.raises(ttpfl.ModelError, match="names the file"):
+        ttpfl.models.load_model(own)

@@ -1,4 +1,4 @@
-"""What takes longer: whole networks, long streams, the demo and the benchmark as a user runs them."""
+"""What takes longer: whole networks, long streams, and the benchmark as a user runs it."""
 
 import os
 import subprocess
@@ -62,10 +62,3 @@ def test_the_benchmark_agrees_with_the_transcription() -> None:
     output = run("benchmarks/core.py", "--repetitions", "1")
     assert output.count("difference to the transcription") == 2
     assert output.count("the model's size") == 2
-
-
-def test_the_demo() -> None:
-    output = run("examples/digits.py")
-    mean = [float(value.rstrip("%")) for value in output.splitlines()[-1].split()[1:]]
-    plain, _, online = mean
-    assert online > plain

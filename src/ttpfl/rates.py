@@ -210,7 +210,7 @@ class Rates:
         >>> Rates.load(path, model=model).names
         ('weight', 'bias')
         """
-        rates_file.write(path, self.checked())
+        rates_file.write(path, vars(self.checked()), self.names)
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module | None = None) -> Self:
@@ -257,10 +257,11 @@ class Rates:
         1      1.weight  linear.weight  +0                 |
         1      1.bias    linear.bias    +1                 |############
         """
-        return rates_text.listing(self)
+        return rates_text.listing(self.groups, self.values)
 
     def __str__(self) -> str:
-        return rates_text.summary(self)
+        heading = f"{len(self.values)} rates, one per {self.granularity}, refined in {self.mode} mode"
+        return f"{heading}\n{rates_text.summary(self.modules, self.by_module())}"
 
     def __repr__(self) -> str:
         return f"<Rates: {len(self.values)} per {self.granularity}, {self.mode} mode>"

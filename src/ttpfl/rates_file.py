@@ -8,9 +8,10 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,9 +23,6 @@ from ttpfl.errors import RatesFileError
 from ttpfl.files import written_in_one_step
 from ttpfl.network import ModuleSpec, hash_tensor
 
-if TYPE_CHECKING:
-    from ttpfl.rates import Rates
-
 log = logging.getLogger("ttpfl")
 
 FORMAT = "ttpfl.rates"
@@ -35,12 +33,12 @@ _RATES_FIELDS = ("granularity", "only", "mode", "fingerprint", "weights_hash", "
 _MODULE_FIELDS = ("name", "shape", "kind", "block", "statistic", "nonnegative")
 
 
-def write(path: str | PathLike[str], rates: "Rates") -> None:
-    """Write `rates` to `path` in one step."""
-    values = rates.values.detach().to("cpu", torch.float32).contiguous()
-    card: dict[str, Any] = {name: getattr(rates, name) for name in _RATES_FIELDS}
-    card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(rates.names)}
-    card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in rates.modules]
+def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Write the fields of `Rates`, and the rates' names, to `path` in one step."""
+    values = fields["values"].detach().to("cpu", torch.float32).contiguous()
+    card: dict[str, Any] = {name: fields[name] for name in _RATES_FIELDS}
+    card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(names)}
+    card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in fields["modules"]]
     card["checksum"] = _checksum(card, values)
     data = save({"rates": values}, metadata={"ttpfl": json.dumps(card)})
     with written_in_one_step(Path(path)) as file:

@@ -1,36 +1,34 @@
 """Rates for people: a summary by block and kind, and the full listing."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-if TYPE_CHECKING:
-    from ttpfl.rates import Rates
+from torch import Tensor
+
+from ttpfl.network import ModuleSpec
 
 BAR = 12  # characters on each side of zero
 
 
-def summary(rates: "Rates") -> str:
+def summary(modules: Sequence[ModuleSpec], rates: Mapping[str, Tensor]) -> str:
     """The mean rate of each kind of module (columns) in each block (rows)."""
-    by_module = {name: float(rate) for name, rate in rates.by_module().items()}
-    kinds = list(dict.fromkeys(spec.kind for spec in rates.modules))
-    blocks = list(dict.fromkeys(spec.block for spec in rates.modules))
+    kinds = list(dict.fromkeys(spec.kind for spec in modules))
+    blocks = list(dict.fromkeys(spec.block for spec in modules))
     rows = [["block", *kinds]]
     for block in blocks:
         cells = [
-            _mean(by_module[s.name] for s in rates.modules if (s.block, s.kind) == (block, kind))
+            _mean(float(rates[s.name]) for s in modules if (s.block, s.kind) == (block, kind))
             for kind in kinds
         ]
         rows.append([block, *cells])
-    heading = f"{len(rates.values)} rates, one per {rates.granularity}, refined in {rates.mode} mode"
-    return "\n".join([heading, *_aligned(rows)])
+    return "\n".join(_aligned(rows))
 
 
-def listing(rates: "Rates") -> str:
+def listing(groups: Mapping[str, Sequence[ModuleSpec]], values: Tensor) -> str:
     """Every rate with a bar, under its block, sorted by kind."""
-    largest = max((abs(float(value)) for value in rates.values), default=0.0)
+    largest = max((abs(float(value)) for value in values), default=0.0)
     entries = [
         (_shared(spec.block for spec in specs), _shared(spec.kind for spec in specs), name, float(value))
-        for (name, specs), value in zip(rates.groups.items(), rates.values, strict=True)
+        for (name, specs), value in zip(groups.items(), values, strict=True)
     ]
     kinds = list(dict.fromkeys(kind for _, kind, *_ in entries))
     blocks = list(dict.fromkeys(block for block, *_ in entries))

@@ -14,7 +14,7 @@ from ttpfl.cli.errors import resumable
 from ttpfl.cli.flower import needs_flower
 from ttpfl.cli.foreign import trained_model
 from ttpfl.cli.options import Arch, DataDir, HeldOut, Json, NameOrNone, Options, Sets, Shift
-from ttpfl.cli.output import answer
+from ttpfl.cli.outcome import report
 from ttpfl.cli.settings import with_settings
 from ttpfl.cli.values import merged, options
 from ttpfl.federation.settings import LearnSettings, TrainSettings
@@ -231,27 +231,3 @@ def _callbacks(tensorboard: Path | None) -> "list[Callback]":
 def _resumable() -> AbstractContextManager[None]:
     command = sys.argv[1:] + ([] if "--resume" in sys.argv else ["--resume"])
     return resumable(f"ttpfl {shlex.join(command)}")
-
-
-def report(path: Path, history: list[dict[str, Any]], as_json: bool = False) -> None:
-    """Say what was written."""
-    words = f"{path} written after {len(history)} rounds: {figures(history[-1])}"
-    answer({"result": path, "rounds": len(history), "last_round": history[-1]}, words, as_json=as_json)
-
-
-def figures(record: dict[str, Any]) -> str:
-    """A round in words.
-
-    >>> figures({"round": 3, "validation_loss": 0.51234, "failed": []})
-    'validation loss 0.5123'
-    >>> figures({"round": 3, "epsilon": 2.0, "delta": 1e-5})
-    'epsilon 2 at delta 1e-05'
-    """
-    parts = [
-        f"{name.replace('_', ' ')} {value:.4g}"
-        for name, value in record.items()
-        if name.endswith(("_loss", "_accuracy"))
-    ]
-    if record.get("epsilon") is not None:
-        parts.append(f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}")
-    return ", ".join(parts)

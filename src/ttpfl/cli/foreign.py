@@ -48,12 +48,13 @@ def model_in(path: Path, arch: str | None, **given: str | None) -> "tuple[nn.Mod
 
 def trained_model(path: Path, arch: str | None, **facts: Any) -> "tuple[nn.Module, dict[str, Any]]":
     """The model in a file and the file's card; `arch`, if given, builds the network and gets the `facts`."""
-    from ttpfl.models import build, load_model
+    from ttpfl.models import load_model
+    from ttpfl.models.build import rebuild
     from ttpfl.models.files import read_card
 
     if arch is None:
         return load_model(path)
-    return load_model(path, build(**{**read_card(path).get("build", {}), **facts, "name": arch}))
+    return load_model(path, rebuild({**read_card(path).get("build", {}), **facts, "name": arch}))
 
 
 def _read(name: str, text: str) -> list[Any]:

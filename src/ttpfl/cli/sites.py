@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ttpfl.cli.federation import figures, report
+from ttpfl.cli.outcome import figures, report
 from ttpfl.errors import FederationError
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from ttpfl.errors import ModelError, RefusedError
 from ttpfl.flower.messages import ModelCard
-from ttpfl.models import build, load_model
+from ttpfl.models import load_model
+from ttpfl.models.build import rebuild
 from ttpfl.models.files import save_model
 from ttpfl.network import describe, fingerprint, weights_hash
 
@@ -27,10 +28,10 @@ def keep(path: Path, card: ModelCard, state: Mapping[str, Tensor], largest: int)
         raise RefusedError(f"the model has {size} bytes, more than the {largest} allowed here")
     try:
         with torch.device("meta"):  # no memory is taken before it is known how much
-            expected = {name: tensor.shape for name, tensor in build(**card.build).state_dict().items()}
+            expected = {name: tensor.shape for name, tensor in rebuild(card.build).state_dict().items()}
         if expected != {name: tensor.shape for name, tensor in state.items()}:
             raise ModelError("names or shapes differ")
-        model = build(**card.build)
+        model = rebuild(card.build)
         model.load_state_dict(dict(state))
     except (ModelError, RuntimeError, TypeError) as error:
         raise RefusedError(f"the weights do not fit {card.build}: {error}") from None

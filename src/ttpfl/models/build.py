@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -37,6 +37,21 @@ def build(name: str, **arguments: Any) -> nn.Module:
         raise
     except Exception as error:  # the user's own code can fail in any way
         raise ModelError(f"the model {name!r} cannot be built: {type(error).__name__}: {error}") from error
+
+
+def rebuild(said: Mapping[str, Any]) -> nn.Module:
+    """A network as a file or a message says it was built; it may not make us read other files.
+
+    >>> rebuild({"name": "resnet18", "num_classes": 10, "weights": "somewhere.pth"})
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.ModelError: a network's description names the file 'somewhere.pth': weights belong beside it
+    """
+    if said.get("weights") is not None:
+        raise ModelError(
+            f"a network's description names the file {said['weights']!r}: weights belong beside it"
+        )
+    return build(**said)
 
 
 def _own(name: str) -> Callable[..., nn.Module]:

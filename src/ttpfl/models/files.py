@@ -12,7 +12,7 @@ from torch import nn
 from ttpfl._version import __version__
 from ttpfl.errors import ModelError
 from ttpfl.files import written_in_one_step
-from ttpfl.models.build import MODELS, build
+from ttpfl.models.build import MODELS, rebuild
 from ttpfl.models.weights import fill, read_weights
 
 KEY = "ttpfl"
@@ -26,6 +26,7 @@ def save_model(path: str | PathLike[str], model: nn.Module, **card: Any) -> None
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/model.safetensors"
+    >>> from ttpfl.models import build
     >>> save_model(path, build("shallow_cnn", num_classes=4), build={"name": "shallow_cnn", "num_classes": 4})
     >>> load_model(path)[0].linear5.out_features
     4
@@ -71,4 +72,4 @@ def _built(card: dict[str, Any], path: str | PathLike[str]) -> nn.Module:
             f"{path} says that {name!r} builds its network, which did not come with ttpfl: "
             f"if you trust it, pass the model, or --arch {name}"
         )
-    return build(**card["build"])
+    return rebuild(card["build"])

@@ -1,0 +1,71 @@
+"""A small vision transformer: attention, LayerNorm, a class token and learned positions.
+
+Every tensor gets a rate of its own, also plain parameters that belong to no layer; one can ask for fewer
+rates, one per layer, block or kind. The digits are damaged by other corruptions at new clients than at source
+clients, and each client has its own frequencies of the ten classes.
+"""
+
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor, nn
+
+from ttpfl import Rates
+from ttpfl.data import federate
+from ttpfl.evaluation import Evaluator
+from ttpfl.federation import LearnSettings, learn
+
+
+class SmallViT(nn.Module):
+    """Patches of 7x7 pixels, two blocks of attention, and a class token that is read out."""
+
+    def __init__(self, classes: int, width: int = 64) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, kernel_size=7, stride=7)
+        self.token = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.positions = nn.Parameter(torch.randn(1, 17, width) * 0.02)
+        block = {"d_model": width, "nhead": 4, "dim_feedforward": 128, "dropout": 0.0}
+        self.blocks = nn.Sequential(
+            *(nn.TransformerEncoderLayer(**block, batch_first=True, norm_first=True) for _ in range(2))
+        )
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of a batch of images of 28x28 pixels."""
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.positions
+        return self.head(self.norm(self.blocks(x))[:, 0])
+
+
+def trained(model: nn.Module, x: Tensor, y: Tensor, epochs: int) -> nn.Module:
+    """Plain training. Rates are learned for a finished model, wherever it comes from."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(y)).split(50):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+    return model.eval()
+
+
+def main(rounds: int = 10, rate_rounds: int = 5, samples: int = 120) -> None:
+    """Train on what source clients have, learn rates per tensor, layer and kind, and look at new clients."""
+    torch.manual_seed(0)
+    clients, answers, _ = federate("digits", shift="hybrid", samples=samples)
+    x, y = (torch.cat(part) for part in zip(*(client.train() for client in clients.source), strict=True))
+    model = trained(SmallViT(classes=10), x, y, epochs=rounds)
+
+    new = Evaluator(clients.target, answers, batch_size=20)
+    print(f"accuracy at {len(clients.target)} new clients")
+    print(f"  {'no adaptation:':31}{new.of_model(model)['accuracy']:.1%}")
+    for granularity in ("tensor", "layer", "kind"):
+        begin = Rates.zeros(model, granularity=granularity)
+        settings = LearnSettings(rounds=rate_rounds, lr=0.1, mode="online", workers=0)
+        rates, _ = learn(model, clients.source, settings, rates=begin)
+        online = new.of_rates(model, rates)["online"]
+        print(f"  {f'{len(rates.values)} rates, one per {granularity}:':31}{online:.1%}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,56 @@
+"""What stands around the code: container, hooks, templates and citation are sound and name what is there."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_container_copies_what_is_there() -> None:
+    copied = [
+        name
+        for line in re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.M)
+        for name in line.split()
+    ]
+    kept = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.M)
+    assert sorted(copied) == sorted(kept)
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_container_has_all_that_the_wheel_is_built_from() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = [*wheel["packages"], *wheel["force-include"], project["project"]["readme"], "LICENSE"]
+    kept = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.M)
+    assert {Path(name).parts[0] for name in needed} <= set(kept)
+
+
+def test_hooks_are_programs_of_the_environment() -> None:
+    path = ROOT / ".pre-commit-config.yaml"
+    pytest.importorskip("pre_commit.clientlib").load_config(path)  # it is sound
+    for repository in yaml.safe_load(path.read_text())["repos"]:
+        assert repository["repo"] == "local"  # nothing is fetched
+        for hook in repository["hooks"]:
+            assert hook["language"] in ("system", "fail")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.stem)
+def test_templates_are_sound(path: Path) -> None:
+    form = yaml.safe_load(path.read_text())
+    if path.stem == "config":
+        return
+    assert form.keys() >= {"name", "description", "body"}
+    for part in form["body"]:
+        assert part["type"] in ("textarea", "input", "markdown")
+        assert "label" in part["attributes"] or part["type"] == "markdown"
+
+
+def test_the_paper_is_cited() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    paper = cited["preferred-citation"]
+    assert [author["family-names"] for author in paper["authors"]] == ["Bao", "Wei", "Wang", "He"]
+    assert "version" not in cited  # it stands in one place, ttpfl/_version.py
