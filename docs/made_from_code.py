@@ -77,7 +77,9 @@ def _all(command: Any) -> Iterator[Any]:
 
 def _section(name: str, kind: type[Any]) -> str:
     rows = [row for cls in ((Data, Setting) if kind is Data else (kind,)) for row in _rows(cls)]
-    return "\n".join([f"### [{name}]", "", "| key | default | what it is |", "| --- | --- | --- |", *rows, ""])
+    return "\n".join(
+        [f"### [{name}]", "", "| key | default | what it is |", "| --- | --- | --- |", *rows, ""]
+    )
 
 
 def _rows(kind: type[Any]) -> Iterator[str]:
@@ -85,10 +87,10 @@ def _rows(kind: type[Any]) -> Iterator[str]:
     for entry in fields(kind):
         if entry.name in (SEEDED, "choices"):
             continue
-        help = entry.metadata.get("help")
-        if help is None and (docstring := said.members[entry.name].docstring):
-            help = " ".join(docstring.value.split())
-        yield f"| `{entry.name}` | {_default(entry)} | {help or ''} |".replace("  |", " |")
+        words = entry.metadata.get("help")
+        if words is None and (docstring := said.members[entry.name].docstring):
+            words = " ".join(docstring.value.split())
+        yield f"| `{entry.name}` | {_default(entry)} | {words or ''} |".replace("  |", " |")
 
 
 def _default(entry: "Field[Any]") -> str:

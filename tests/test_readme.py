@@ -1,7 +1,7 @@
 """README and documentation are true: their code runs, their commands are understood, their site is built.
 
-In every page, blocks marked `python` and `console` run in their order, in one namespace and one folder. Blocks
-marked `sh` do not run; of these, as of all others, every `ttpfl` command must be one that there is.
+In every page, blocks marked `python` and `console` run in their order, in one namespace and one folder.
+Those marked `sh` do not run; but everywhere, also in the text, a `ttpfl` command must be one that there is.
 """
 
 import re
@@ -61,9 +61,9 @@ def commands(text: str) -> Iterator[tuple[list[str], str | None]]:
     """The words of every `ttpfl` command in lines of a shell, and the file that its answer goes to."""
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
         for part in re.split(r" \| ", line):
-            words = shlex.split(part, comments=True)
-            if words[:1] != ["ttpfl"]:
+            if not part.startswith("ttpfl "):
                 continue
+            words = shlex.split(part, comments=True)
             target = words[words.index(">") + 1] if ">" in words else None
             yield words[1 : words.index(">")] if target else words[1:], target
 
@@ -71,9 +71,9 @@ def commands(text: str) -> Iterator[tuple[list[str], str | None]]:
 def mentioned(page: Path) -> Iterator[list[str]]:
     """The `ttpfl` commands of a page: in blocks, and with options between single quotation marks."""
     text = page.read_text("utf-8")
-    for _, block in blocks(page):
-        for words, _ in commands(block):
-            yield words
+    for kind, block in blocks(page):
+        if kind in ("console", "sh"):
+            yield from (words for words, _ in commands(block))
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
     for quoted in re.findall(r"`(ttpfl [^`]*)`", prose):
         yield from (words for words, _ in commands(" ".join(quoted.split())))
@@ -104,7 +104,7 @@ def understand(words: list[str]) -> None:
 
 def test_options_that_are_not_there_are_found() -> None:
     understand(["train", "digits", "--rounds", "2", "--out", "runs"])
-    with pytest.raises(AssertionError, match="has no --round$"):
+    with pytest.raises(AssertionError, match=r"has no --round$"):
         understand(["train", "digits", "--round", "2"])
     with pytest.raises(Exception, match="No such command"):
         understand(["tren"])

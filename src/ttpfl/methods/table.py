@@ -11,6 +11,7 @@ from typing import Any
 
 from ttpfl.methods.base import Method, get, make, names
 
+
 @dataclass(frozen=True)
 class HyperParameter:
     """A field of a method."""
