@@ -25,9 +25,9 @@ from ttpfl.methods.table import built_in, markdown
 MARK = re.compile(r"^<!-- made from code: ([a-z ]+) -->$", re.M)
 
 
-def on_page_markdown(page: str, **more: Any) -> str:
+def on_page_markdown(text: str, **more: Any) -> str:
     """Called by MkDocs for every page."""
-    return MARK.sub(lambda found: PARTS[found[1]](), page)
+    return MARK.sub(lambda found: PARTS[found[1]](), text)
 
 
 def methods() -> str:
