@@ -42,8 +42,8 @@ format: $(READY) ## Put the code into its usual form
 golden: $(READY) ## Renew the texts that --help is compared with, after a change that is meant
 	COLUMNS=100 _TYPER_FORCE_DISABLE_TERMINAL=1 $(BIN)/python tests/cli/help_texts.py --write
 
-docs: $(READY) ## Write the pages that are made from the code
-	$(BIN)/python -m ttpfl.methods.table > docs/methods.md
+docs: $(READY) ## Build the documentation into site/, to be read without network
+	$(BIN)/python -m mkdocs build --strict
 
 bench: $(READY) ## Speed and memory of the core, of the corruptions and of populations
 	$(BIN)/python benchmarks/core.py
@@ -57,4 +57,4 @@ package: $(READY) ## Wheel and source archive, in dist/
 	$(BIN)/python -m build --no-isolation
 
 clean: ## Remove the environment and everything generated
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

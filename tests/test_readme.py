@@ -1,17 +1,172 @@
-"""The README's code runs as it stands there."""
+"""README and documentation are true: their code runs, their commands are understood, their site is built.
+
+In every page, blocks marked `python` and `console` run in their order, in one namespace and one folder.
+Those marked `sh` do not run; but everywhere, also in the text, a `ttpfl` command must be one that there is.
+"""
 
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+from ttpfl.cli import app
+from ttpfl.experiment.recipe import known
+from ttpfl.methods import base
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TEMPLATES = sorted((ROOT / "src" / "ttpfl" / "flower" / "templates").glob("*.md"))
 
 
-def test_code_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The kind and the content of every block of code."""
+    return re.findall(r"^```(\w+)[^\n]*\n(.*?)^```$", page.read_text("utf-8"), re.S | re.M)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(kind in ("python", "console") for kind, _ in blocks(p))], ids=name
+)
+def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, str(README), "exec"), {})
-    assert (tmp_path / "rates.safetensors").stat().st_size < 10_000
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(base, "_methods", dict(base._methods))  # a page may register its own
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for kind, block in blocks(page):
+        if kind == "python":
+            with redirect_stdout(StringIO()):
+                exec(compile(block, name(page), "exec"), names)
+        elif kind == "console":
+            for words, target in commands(block):
+                result = CliRunner().invoke(app, words, prog_name="ttpfl")
+                assert result.exit_code == 0, (words, result.output)
+                if target is not None:
+                    Path(target).write_text(result.stdout)
+    rates = tmp_path / "rates.safetensors"
+    assert rates.exists() == (page.name == "README.md")
+    assert not rates.exists() or rates.stat().st_size < 10_000  # a few kB, as it says
+
+
+def commands(text: str) -> Iterator[tuple[list[str], str | None]]:
+    """The words of every `ttpfl` command in lines of a shell, and the file that its answer goes to."""
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        for part in re.split(r" \| ", line):
+            if not part.startswith("ttpfl "):
+                continue
+            words = shlex.split(part, comments=True)
+            target = words[words.index(">") + 1] if ">" in words else None
+            yield words[1 : words.index(">")] if target else words[1:], target
+
+
+def mentioned(page: Path) -> Iterator[list[str]]:
+    """The `ttpfl` commands of a page: in blocks, and with options between single quotation marks."""
+    text = page.read_text("utf-8")
+    for kind, block in blocks(page):
+        if kind in ("console", "sh"):
+            yield from (words for words, _ in commands(block))
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
+    for quoted in re.findall(r"`(ttpfl [^`]*)`", prose):
+        yield from (words for words, _ in commands(" ".join(quoted.split())))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TEMPLATES], ids=name)
+def test_every_command_that_a_page_names_is_there(page: Path) -> None:
+    for words in mentioned(page):
+        understand(words)
+
+
+def understand(words: list[str]) -> None:
+    """Fail unless the program has this command and these options; short mentions may lack arguments."""
+    command: Any = get_command(app)
+    context = typer.Context(command, info_name="ttpfl")
+    rest = words
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        said, command, rest = command.resolve_command(context, rest)
+        context = typer.Context(command, info_name=said, parent=context)
+    options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    for word in rest:
+        if word.startswith("--"):
+            assert word.partition("=")[0] in {*options, "--help"}, f"ttpfl {' '.join(words)} has no {word}"
+    if words[:1] == ["run"] or words[:2] == ["recipe", "show"]:
+        recipe = next((word for word in rest if not word.startswith("-")), "demo")
+        assert recipe in known() or recipe.endswith(".toml") or recipe.isupper(), words
+
+
+def test_options_that_are_not_there_are_found() -> None:
+    understand(["train", "digits", "--rounds", "2", "--out", "runs"])
+    with pytest.raises(AssertionError, match="has no --round"):
+        understand(["train", "digits", "--round", "2"])
+    with pytest.raises(Exception, match="No such command"):
+        understand(["tren"])
+
+
+def test_every_recipe_stands_in_the_page_about_the_paper() -> None:
+    page = (ROOT / "docs" / "paper.md").read_text("utf-8")
+    assert [recipe for recipe in known() if f"`{recipe}`" not in page] == []
+
+
+class _Loaded(HTMLParser):
+    """What a browser would fetch by itself to show a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said = dict(attrs)
+        fetches = tag != "link" or {"stylesheet", "preconnect", "icon"} & set((said.get("rel") or "").split())
+        if tag != "a" and fetches:
+            self.places += [said[key] or "" for key in ("src", "href", "srcset", "data") if key in said]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for package in ("mkdocs", "material", "mkdocstrings"):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: pip install 'ttpfl[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr, done.stderr
+    return folder
+
+
+def test_the_site_is_built_strictly_and_needs_no_network(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) >= len(PAGES) - 1
+    for page in pages:
+        parser = _Loaded()
+        parser.feed(page.read_text("utf-8"))
+        assert [place for place in parser.places if re.match(r"(https?:)?//", place)] == [], page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"""(url\(|@import )["']?(https?:)?//""", sheet.read_text("utf-8")), sheet
+
+
+def test_what_is_made_from_code_is_in_the_site(site: Path) -> None:
+    for page, said in {
+        "methods.html": "atp-online",
+        "reference/cli.html": "ttpfl results picture",
+        "reference/recipe-keys.html": "clients_per_domain",
+        "reference/files.html": "checkpoint",
+        "reference/api.html": "adapted_state_dict",
+    }.items():
+        text = (site / page).read_text("utf-8")
+        assert said in text
+        assert "made from code" not in text
+        assert "&gt;&gt;&gt;" not in re.sub(r"<pre.*?</pre>", "", text, flags=re.S)  # examples are code

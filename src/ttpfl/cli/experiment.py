@@ -124,6 +124,22 @@ def table(
         into.write_text(replaced(into.read_text(), text))
 
 
+@results_app.command("picture")
+def picture(
+    file: Annotated[
+        Path, typer.Argument(help="A results.json, or the folder that holds one.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="The SVG file to write.", dir_okay=False)],
+    method: Annotated[str, typer.Option(help="The line of the comparison to show.")] = "atp-online",
+) -> None:
+    """Draw every client of the first run before and after adaptation, for light and dark pages."""
+    from ttpfl.report.picture import picture as drawn
+    from ttpfl.report.reading import read_json, results_file
+
+    out.write_text(drawn(read_json(results_file(file)), method) + "\n", "utf-8")
+    typer.echo(f"{out} written")
+
+
 def _command(recipe: "Recipe") -> str:
     """What runs the same again, without the places on this machine."""
     changes = (word for key, value in recipe.changes.items() for word in ("--set", f"{key}={dumps(value)}"))

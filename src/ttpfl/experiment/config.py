@@ -21,7 +21,9 @@ class Data:
     """A data set, its options, and the fields of `Setting` that are not left at its own defaults."""
 
     name: str = "cifar10"
+    """One of `ttpfl data list`."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the data set itself, such as `image_size`; `ttpfl data info` lists them."""
     choices: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -30,7 +32,9 @@ class Model:
     """A network by name, with fresh weights or those of a file below the data directory."""
 
     name: str = "shallow_cnn"
+    """shallow_cnn, resnet18, resnet50, or your own as package.module:function."""
     weights: str | None = None
+    """A file below the data directory, or a path."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Tune:
     """Hyper-parameters of rivals are chosen on so many source clients; 0 takes the defaults."""
 
     clients: int = 0
+    """Source clients to choose on, the first ones."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,9 @@ class Test:
     """How the streams of target clients come."""
 
     batch_size: int = 20
+    """Images that come at a time."""
     order: str = "iid"
+    """iid, label-sorted or mixed."""
 
 
 SECTIONS: dict[str, type[Any]] = {

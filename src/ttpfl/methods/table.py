@@ -1,7 +1,7 @@
 """All methods in one table, made of what their classes say of themselves.
 
 The first line of a method's docstring says what adapts, a paragraph that begins with "Paper:" where it comes
-from, and its fields carry their help. `python -m ttpfl.methods.table > docs/methods.md` writes the page.
+from, and its fields carry their help.
 """
 
 import inspect
@@ -10,14 +10,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ttpfl.methods.base import Method, get, make, names
-
-INTRODUCTION = """\
-# Test-time methods
-
-Made from the code by `make docs`: do not edit. `ttpfl compare` runs them side by side; `--tune` chooses among
-the values to try, on source clients. What is needed from source clients is added up over them, so that it can
-be federated; rates come from `ttpfl learn`.
-"""
 
 
 @dataclass(frozen=True)
@@ -55,8 +47,8 @@ def entries(of: Iterable[str] | None = None) -> list[Entry]:
 
 
 def markdown(of: Iterable[str] | None = None) -> str:
-    """The same as a page: a table of methods, and one of their hyper-parameters."""
-    return "\n".join([INTRODUCTION, *tables(entries(of))])
+    """The same in Markdown: a table of methods, and one of their hyper-parameters."""
+    return "\n".join(tables(entries(of)))
 
 
 def tables(found: Sequence[Entry]) -> list[str]:
@@ -140,7 +132,3 @@ def shown(value: Any) -> str:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
-
-
-if __name__ == "__main__":
-    print(markdown(built_in()), end="")

@@ -1,0 +1,99 @@
+"""What pages show that only the code knows: put in while the site is built, so that it is never out of date.
+
+A line `<!-- made from code: NAME -->` in a page gives way to what the function of that name below returns.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+import griffe
+import typer
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+from ttpfl import rates_file
+from ttpfl.cli import app
+from ttpfl.data import manifest
+from ttpfl.data.setting import Setting
+from ttpfl.experiment import run
+from ttpfl.experiment.config import SECTIONS, SEEDED, Data
+from ttpfl.federation import checkpoint
+from ttpfl.methods.table import built_in, markdown
+
+MARK = re.compile(r"^<!-- made from code: ([a-z ]+) -->$", re.M)
+
+
+def on_page_markdown(text: str, **more: Any) -> str:
+    """Called by MkDocs for every page."""
+    return MARK.sub(lambda found: PARTS[found[1]](), text)
+
+
+def methods() -> str:
+    """All test-time methods with their hyper-parameters."""
+    return markdown(built_in())
+
+
+def commands() -> str:
+    """The help of every command."""
+    program = get_command(app)
+    for command in _all(program):  # typer would cut the lines that a group has for its commands
+        command.short_help = (command.help or "").partition("\n\n")[0]
+    text = get_docs_for_click(obj=program, ctx=typer.Context(program, info_name="ttpfl"), name="ttpfl")
+    return text.partition("\n")[2]  # the page has a title of its own
+
+
+def recipe_keys() -> str:
+    """Every key of every section of a recipe."""
+    return "\n".join(_section(name, kind) for name, kind in SECTIONS.items())
+
+
+def formats() -> str:
+    """The version of every file format."""
+    versions = {
+        "rates": ("`version` of its card", rates_file.VERSION),
+        "checkpoint": ("`version` of its card", checkpoint.VERSION),
+        "manifest": ("`format`", manifest.FORMAT),
+        "results": ("`format`", run.FORMAT),
+    }
+    rows = [f"| {name} | {place} | {version} |" for name, (place, version) in versions.items()]
+    return "\n".join(["| file | where its version stands | version |", "| --- | --- | --- |", *rows])
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "methods": methods,
+    "commands": commands,
+    "recipe keys": recipe_keys,
+    "formats": formats,
+}
+
+
+def _all(command: Any) -> Iterator[Any]:
+    yield command
+    for inner in getattr(command, "commands", {}).values():
+        yield from _all(inner)
+
+
+def _section(name: str, kind: type[Any]) -> str:
+    rows = [row for cls in ((Data, Setting) if kind is Data else (kind,)) for row in _rows(cls)]
+    return "\n".join(
+        [f"### [{name}]", "", "| key | default | what it is |", "| --- | --- | --- |", *rows, ""]
+    )
+
+
+def _rows(kind: type[Any]) -> Iterator[str]:
+    said = griffe.load(f"{kind.__module__}.{kind.__qualname__}")
+    for entry in fields(kind):
+        if entry.name in (SEEDED, "choices"):
+            continue
+        words = entry.metadata.get("help")
+        if words is None and (docstring := said.members[entry.name].docstring):
+            words = " ".join(docstring.value.split())
+        yield f"| `{entry.name}` | {_default(entry)} | {words or ''} |".replace("  |", " |")
+
+
+def _default(entry: "Field[Any]") -> str:
+    value = entry.default if entry.default is not MISSING else entry.default_factory()  # type: ignore[misc]
+    plain = {None: "not set", True: "`true`", False: "`false`"}
+    return plain[value] if value is None or isinstance(value, bool) else f"`{value!r}`".replace("'", '"')

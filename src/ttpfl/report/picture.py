@@ -1,0 +1,90 @@
+"""One picture of a run for pages that are not ours: every client before and after adaptation, as SVG.
+
+It has no background, and its colours can be read on white as well as on black.
+"""
+
+from collections.abc import Iterator
+
+from ttpfl.errors import ReportError
+from ttpfl.evaluation.summary import BASELINE
+from ttpfl.report.markup import Html, Node, element
+from ttpfl.report.reading import checked_results
+from ttpfl.report.scale import Scale, covering
+from ttpfl.report.schema import Run
+from ttpfl.report.study import entry_of
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 340, 46, 64, 52
+TEXT, GRID, GAIN, HARM = "#7a838d", "#8b949e", "#2a8fd6", "#d9702a"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', Arial, sans-serif"
+
+
+def picture(results: object, method: str = "atp-online") -> Html:
+    """The first run in the content of a `results.json`: a ring and a dot per client, by the ring's height."""
+    run = checked_results(results)["runs"][0]
+    before, after = _percent(run, BASELINE), _percent(run, method)
+    scale = covering([*before, *after])
+    title = f"Accuracy at {len(before)} new clients: on average {_mean(before)} before, {_mean(after)} after"
+    harmed = sum(a < b for b, a in zip(before, after, strict=True))
+    return element(
+        "svg",
+        element("title", title),
+        element("text", title, x=LEFT, y=20, font_size=15, font_weight=600),
+        _legend(method, harmed),
+        _axis(scale),
+        _clients(scale, before, after),
+        element("text", "number of the new client", x="50%", y=HEIGHT - 8, text_anchor="middle"),
+        xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img",
+        font_family=FONT, font_size=13, fill=TEXT,
+    )  # fmt: skip
+
+
+def _percent(run: Run, label: str) -> list[float]:
+    entry = entry_of(run, label)
+    if entry is None:
+        there = ", ".join(entry["label"] for entry in run["entries"])
+        raise ReportError(f"the run has no {label!r} to draw; it has: {there}")
+    return [100 * accuracy for accuracy in entry["accuracy"]]
+
+
+def _mean(values: list[float]) -> str:
+    return f"{sum(values) / len(values):.1f} %"
+
+
+def _legend(method: str, harmed: int) -> Iterator[Node]:
+    for x, colour, text in (
+        (LEFT, None, "no adaptation"),
+        (LEFT + 130, GAIN, f"{method}, better"),
+        (LEFT + 290, HARM, f"{method}, worse ({harmed})"),
+    ):
+        yield _ring(x + 6, 42, GRID) if colour is None else _dot(x + 6, 42, colour)
+        yield element("text", text, x=x + 18, y=46)
+
+
+def _axis(scale: Scale) -> Iterator[Node]:
+    for tick in scale.ticks():
+        y = _y(scale, tick)
+        yield element("line", x1=LEFT, x2=WIDTH, y1=y, y2=y, stroke=GRID, stroke_opacity=0.35)
+        yield element("text", f"{tick:g} %", x=LEFT - 8, y=y + 4, text_anchor="end")
+
+
+def _clients(scale: Scale, before: list[float], after: list[float]) -> Iterator[Node]:
+    for place, number in enumerate(sorted(range(len(before)), key=before.__getitem__)):
+        x = LEFT + (place + 0.5) * (WIDTH - LEFT) / len(before)
+        low, high = _y(scale, before[number]), _y(scale, after[number])
+        colour = HARM if after[number] < before[number] else GAIN
+        yield element("line", x1=x, x2=x, y1=low, y2=high, stroke=colour, stroke_width=2.5)
+        yield _ring(x, low, GRID)
+        yield _dot(x, high, colour)
+        yield element("text", str(number), x=x, y=HEIGHT - BOTTOM + 22, text_anchor="middle")
+
+
+def _y(scale: Scale, value: float) -> float:
+    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - scale(value))
+
+
+def _ring(x: float, y: float, colour: str) -> Html:
+    return element("circle", cx=x, cy=y, r=5, fill="none", stroke=colour, stroke_width=2)
+
+
+def _dot(x: float, y: float, colour: str) -> Html:
+    return element("circle", cx=x, cy=y, r=6, fill=colour)
