@@ -43,7 +43,7 @@ golden: $(READY) ## Renew the texts that --help is compared with, after a change
 	COLUMNS=100 _TYPER_FORCE_DISABLE_TERMINAL=1 $(BIN)/python tests/cli/help_texts.py --write
 
 docs: $(READY) ## Build the documentation into site/, to be read without network
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(READY) ## Speed and memory of the core, of the corruptions and of populations
 	$(BIN)/python benchmarks/core.py
