@@ -1,6 +1,7 @@
 """What the repository shows was really run: README's tables follow from the files in results/."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,25 @@ from ttpfl.report.page import page
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "results").glob("*.json"))
+RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 
 
-def test_readme_shows_the_results() -> None:
-    readme = (ROOT / "README.md").read_text()
-    tables = "\n\n".join(markdown(results) for results in load_all([ROOT / "results"]))
-    assert readme == replaced(readme, tables), "run: ttpfl results table results --into README.md"
+IN_README = ["demo.json", "table5-cifar10-cnn-cpu.json"]
+PAGES = {"README.md": [ROOT / "results" / name for name in IN_README], "docs/results.md": [ROOT / "results"]}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_show_the_results(page: str) -> None:
+    text, files = (ROOT / page).read_text(), PAGES[page]
+    tables = "\n\n".join(markdown(results) for results in load_all(files))
+    said = " ".join(str(file.relative_to(ROOT)) for file in files)
+    assert text == replaced(text, tables), f"run: ttpfl results table {said} --into {page}"
+
+
+def test_of_what_was_not_run_a_page_says_why() -> None:
+    _, not_run = (ROOT / "docs/results.md").read_text().split("## Not run")
+    run = {json.loads(path.read_text())["recipe"]["name"] for path in FILES}
+    assert re.findall(r"^\| `(.*?)` \|", not_run, re.M) == sorted({path.stem for path in RECIPES} - run)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
