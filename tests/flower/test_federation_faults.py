@@ -11,6 +11,7 @@ import pytest
 import torch
 from in_process import NAMES, largest_difference
 from real_federation import (
+    LET_IN,
     PATIENCE,
     command,
     federation_of_digits,
@@ -28,7 +29,7 @@ from ttpfl.flower.create import free_port
 from ttpfl.flower.folder import Federation, environment
 from ttpfl.rates import Rates
 
-pytestmark = pytest.mark.federation
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +37,16 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     home = tmp_path_factory.mktemp("faults") / "trial"
     with federation_of_digits(home) as running:
         yield running
-    until(lambda: not processes_below(home))
 
 
 def test_a_killed_site_is_left_out_and_takes_part_again(federation: Federation, tmp_path: Path) -> None:
-    before = tasks(federation, "west", "out")
+    before = tasks(federation, "west")
     run = subprocess.Popen(
-        command(federation, tmp_path, "--rounds", "5", "--deadline", "8"), stderr=subprocess.PIPE
+        command(federation, tmp_path, "--rounds", "4", "--deadline", "15"), stderr=subprocess.PIPE
     )
     with run:
         # The first task is answered with a request for the model; the second is work.
-        until(lambda: tasks(federation, "west", "in") > before + 1 or run.poll() is not None)
+        until(lambda: tasks(federation, "west") > before + 1 or run.poll() is not None)
         loopback.stop(federation, "west", signal.SIGKILL)
         until(lambda: history(tmp_path) or run.poll() is not None)
         loopback.start(federation, "west")
@@ -97,9 +97,10 @@ def test_strangers_are_refused(federation: Federation, tmp_path: Path) -> None:
         name: subprocess.Popen(
             [
                 *(control.program("flower-supernode"), "--superlink", federation.address, *options),
-                *("--max-retries", "1", "--max-wait-time", "5", "--port", str(free_port())),
+                *("--max-retries", "1", "--max-wait-time", "5", "--isolation", "process"),
+                *("--host", "127.0.0.1", "--port", str(free_port())),
             ],
-            env={**environment(tmp_path / name.replace(" ", "-"))},
+            env=environment(tmp_path / name.replace(" ", "-")),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -109,7 +110,7 @@ def test_strangers_are_refused(federation: Federation, tmp_path: Path) -> None:
     for name, process in started.items():
         words, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode != 0, name
-        assert "SuperNode ID" not in words, name  # what is printed once a site has been let in
+        assert LET_IN not in words, name
     log = (federation.superlink / "log.txt").read_bytes()[begun:].decode()
     assert "Activated node_id" not in log
 
@@ -119,6 +120,7 @@ def _flat(options: dict[str, str]) -> list[str]:
 
 
 def test_keys_can_be_rotated_and_revoked(federation: Federation, tmp_path: Path) -> None:
+    # The last test with this federation: west is locked out afterwards.
     old = tmp_path / "old"
     shutil.copy(federation.site("west") / "key", old)
     control.rotate(federation, "west")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from ttpfl.errors import FederationError
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.control import nodes, program, register_all
 from ttpfl.flower.create import free_port
-from ttpfl.flower.folder import Federation
+from ttpfl.flower.folder import Federation, environment
 
 SERVER = "superlink"
 
@@ -51,12 +52,12 @@ def start(federation: Federation, name: str) -> None:
     """Start one part, unless it runs."""
     if (known := running(federation)).get(name):
         return
-    folder = federation.superlink if name == SERVER else federation.site(name)
+    folder = _folder(federation, name)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     with open(_log(federation, name), "ab") as log:
         process = subprocess.Popen(
             [folder / "start.sh"],
-            env={**os.environ, "PATH": path, "TTPFL_PORT": str(free_port())},
+            env={**environment(_flwr_home(federation, name)), "PATH": path, "TTPFL_PORT": str(free_port())},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -67,15 +68,22 @@ def start(federation: Federation, name: str) -> None:
 
 
 def stop(federation: Federation, name: str, sign: signal.Signals = signal.SIGTERM) -> None:
-    """End one part, by its id; if it does not obey, by force."""
+    """End one part with all that it started; what has not ended after a while, by force."""
     known = running(federation)
-    if (process := known.pop(name, None)) is not None:
-        os.kill(process.pid, sign)
-        try:
-            _until(lambda: not process.alive, 15, "")
-        except FederationError:
-            os.kill(process.pid, signal.SIGKILL)
-            _until(lambda: not process.alive, 15, f"process {process.pid} ({name}) cannot be ended")
+    process = known.pop(name, None)
+    if process is not None:
+        _kill(process.pid, sign)
+
+    def gone() -> bool:
+        # Flower's own helpers end by themselves once their parent is gone: look for that first.
+        return not (process is not None and process.alive) and not _processes_of(federation, name)
+
+    try:
+        _until(gone, 15, "")
+    except FederationError:
+        for pid in _processes_of(federation, name):
+            _kill(pid, signal.SIGKILL)
+        _until(gone, 15, f"{name} cannot be ended: see the processes {_processes_of(federation, name)}")
     _write(federation, known)
 
 
@@ -113,9 +121,33 @@ def _answers(federation: Federation) -> bool:
     return False
 
 
+def _folder(federation: Federation, name: str) -> Path:
+    return federation.superlink if name == SERVER else federation.site(name)
+
+
 def _log(federation: Federation, name: str) -> Path:
-    folder = federation.superlink if name == SERVER else federation.site(name)
-    return folder / "log.txt"
+    return _folder(federation, name) / "log.txt"
+
+
+def _flwr_home(federation: Federation, name: str) -> Path:
+    """As the start scripts set it, too: every process of a part has it in its environment."""
+    return _folder(federation, name) / "flwr"
+
+
+def _processes_of(federation: Federation, name: str) -> list[int]:
+    """The ids of all living processes of a part, whoever started them. Dead ones have no environment."""
+    mark = f"FLWR_HOME={_flwr_home(federation, name)}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # gone, or another user's
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def _kill(pid: int, sign: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, sign)
 
 
 def _write(federation: Federation, known: dict[str, Started]) -> None:
