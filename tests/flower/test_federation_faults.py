@@ -69,16 +69,44 @@ def test_the_server_app_and_the_superlink_may_be_killed(federation: Federation, 
         loopback.stop(federation, loopback.SERVER, signal.SIGKILL)
         loopback.start(federation, loopback.SERVER)
         until(lambda: len(history(tmp_path)) >= 2 or run.poll() is not None)
-        apps = [pid for pid, words in processes_below(federation.home).items() if "flwr-serverapp" in words]
+        apps = _server_apps(federation)
         assert apps or run.poll() is not None
         for pid in apps:
             os.kill(pid, signal.SIGKILL)
         _, words = run.communicate(timeout=PATIENCE)
     assert run.returncode == 0, words
-    found, local = Rates.load(tmp_path / "rates.safetensors"), local_rates(federation, rounds=4)
+    _check_as_undisturbed(federation, tmp_path, rounds=4)
+
+
+def test_an_interrupted_command_stops_its_run_and_goes_on(federation: Federation, tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        command(federation, tmp_path, "--rounds", "3"),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # else as whoever runs the tests has it
+    )
+    with run:
+        until(lambda: history(tmp_path) or run.poll() is not None)
+        run.send_signal(signal.SIGINT)
+        _, words = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 130, words
+    assert words.splitlines()[-1].endswith("--resume")
+    until(lambda: not _server_apps(federation))
+    assert len(history(tmp_path)) < 3
+    done = learn_over(federation, tmp_path, "--rounds", "3", "--resume")
+    assert done.returncode == 0, done.stderr
+    _check_as_undisturbed(federation, tmp_path, rounds=3)
+
+
+def _server_apps(federation: Federation) -> list[int]:
+    return [pid for pid, words in processes_below(federation.home).items() if "flwr-serverapp" in words]
+
+
+def _check_as_undisturbed(federation: Federation, out: Path, rounds: int) -> None:
+    found, local = Rates.load(out / "rates.safetensors"), local_rates(federation, rounds)
     assert largest_difference(found.values, local.values) < 1e-6
-    assert [record["round"] for record in history(tmp_path)] == [0, 1, 2, 3]
-    assert all(record["failed"] == [] for record in history(tmp_path))
+    assert [record["round"] for record in history(out)] == list(range(rounds))
+    assert all(record["failed"] == [] for record in history(out))
 
 
 def test_strangers_are_refused(federation: Federation, tmp_path: Path) -> None:

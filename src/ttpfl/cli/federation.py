@@ -88,7 +88,7 @@ def train(
         if name is not None or classes is None or image_size is None:
             raise typer.BadParameter("with --engine flower give --classes and --image-size, and no data set")
         begin = _begin(build, weights, settings.seed)
-        train_over_sites(begin, build, _home(federation), out, settings, resume, deadline)
+        train_over_sites(begin, build, _home(federation), out, settings, resume, deadline, json)
         return
     if name is None:
         raise typer.BadParameter("name the data set: `ttpfl data list` shows all")
@@ -97,7 +97,7 @@ def train(
     clients = _clients(said, data_dir, out)
     facts = clients.population.facts
     build = {"name": model, "num_classes": len(facts.classes), "image_size": facts.image_size[0]}
-    with _resumable():
+    with resumable_command():
         trained = run(
             _begin(build, weights, settings.seed),
             clients.population.source,
@@ -145,7 +145,7 @@ def learn(
     if _over_sites(engine):
         from ttpfl.cli.sites import learn_over_sites
 
-        learn_over_sites(model_file, rates, _home(federation), out, settings, resume, deadline)
+        learn_over_sites(model_file, rates, _home(federation), out, settings, resume, deadline, json)
         return
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn as run
@@ -154,7 +154,7 @@ def learn(
     model, card = trained_model(model_file, arch)
     clients = clients_of(card, model_file, data_dir, out)
     evaluator = Evaluator(clients.population.target, clients.answers, settings.batch_size)
-    with _resumable():
+    with resumable_command():
         learned = run(
             model,
             clients.population.source,
@@ -228,7 +228,8 @@ def _callbacks(tensorboard: Path | None) -> "list[Callback]":
     return [Display(), *([] if tensorboard is None else [TensorBoard(str(tensorboard))])]
 
 
-def _resumable() -> AbstractContextManager[None]:
+def resumable_command() -> AbstractContextManager[None]:
+    """Whoever interrupts it gets the command that goes on."""
     command = sys.argv[1:] + ([] if "--resume" in sys.argv else ["--resume"])
     return resumable(f"ttpfl {shlex.join(command)}")
 

@@ -26,7 +26,7 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
     """Run the order to its end.
 
     Flower's runs do not survive a restart of the superlink, but the checkpoints do: a run that was lost is
-    begun anew, and goes on after the last round that was finished.
+    begun anew, and goes on after the last round that was finished. Whoever interrupts this stops the run.
 
     Args:
         federation: where.
@@ -39,7 +39,11 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
         begin = partial(_begin, federation, path, token)
         run = _patiently(begin, first=attempt == 0)["run-id"]
         log.info("run %s was begun", run)
-        outcome = _wait(federation, order, run, token, watch)
+        try:
+            outcome = _wait(federation, order, run, token, watch)
+        except KeyboardInterrupt:
+            flwr(federation, "stop", run, "federation")
+            raise
         if outcome is not None:
             if outcome["failure"]:
                 raise FederationError(f"the run failed at the server: {outcome['failure']}")
