@@ -83,7 +83,7 @@ def test_an_interrupted_command_stops_its_run_and_goes_on(federation: Federation
         command(federation, tmp_path, "--rounds", "3"),
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # else as whoever runs the tests has it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as in a terminal
     )
     with run:
         until(lambda: history(tmp_path) or run.poll() is not None)
