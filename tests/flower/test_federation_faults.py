@@ -43,7 +43,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 def test_a_killed_site_is_left_out_and_takes_part_again(federation: Federation, tmp_path: Path) -> None:
     before = tasks(federation, "west")
     run = subprocess.Popen(
-        command(federation, tmp_path, "--rounds", "6", "--deadline", "20"), stderr=subprocess.PIPE
+        command(federation, tmp_path, "--rounds", "5", "--deadline", "20"), stderr=subprocess.PIPE
     )
     with run:
         # The first task is answered with a request for the model; the second is work.
@@ -60,7 +60,7 @@ def test_a_killed_site_is_left_out_and_takes_part_again(federation: Federation, 
 
 
 def test_the_server_app_and_the_superlink_may_be_killed(federation: Federation, tmp_path: Path) -> None:
-    run = subprocess.Popen(command(federation, tmp_path, "--rounds", "4"), stderr=subprocess.PIPE)
+    run = subprocess.Popen(command(federation, tmp_path, "--rounds", "3"), stderr=subprocess.PIPE)
     with run:
         until(lambda: len(history(tmp_path)) == 1 or run.poll() is not None)
         seen = tasks(federation, "north")
@@ -75,12 +75,12 @@ def test_the_server_app_and_the_superlink_may_be_killed(federation: Federation, 
             os.kill(pid, signal.SIGKILL)
         _, words = run.communicate(timeout=PATIENCE)
     assert run.returncode == 0, words
-    _check_as_undisturbed(federation, tmp_path, rounds=4)
+    _check_as_undisturbed(federation, tmp_path, rounds=3)
 
 
 def test_an_interrupted_command_stops_its_run_and_goes_on(federation: Federation, tmp_path: Path) -> None:
     run = subprocess.Popen(
-        command(federation, tmp_path, "--rounds", "3"),
+        command(federation, tmp_path, "--rounds", "2"),
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as in a terminal
@@ -92,10 +92,10 @@ def test_an_interrupted_command_stops_its_run_and_goes_on(federation: Federation
     assert run.returncode == 130, words
     assert words.splitlines()[-1].endswith("--resume")
     until(lambda: not _server_apps(federation))
-    assert len(history(tmp_path)) < 3
-    done = learn_over(federation, tmp_path, "--rounds", "3", "--resume")
+    assert len(history(tmp_path)) < 2
+    done = learn_over(federation, tmp_path, "--rounds", "2", "--resume")
     assert done.returncode == 0, done.stderr
-    _check_as_undisturbed(federation, tmp_path, rounds=3)
+    _check_as_undisturbed(federation, tmp_path, rounds=2)
 
 
 def _server_apps(federation: Federation) -> list[int]:

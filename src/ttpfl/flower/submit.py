@@ -33,22 +33,26 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
         order: what.
         watch: called again and again meanwhile.
     """
-    path = order.write()
+    path, lost = order.write(), ""
     for attempt in range(ATTEMPTS):
         token = secrets.token_hex(8)
         begin = partial(_begin, federation, path, token)
         run = _patiently(begin, first=attempt == 0)["run-id"]
         log.info("run %s was begun", run)
+        if lost:
+            # Flower misses its server app only after a while, in which sites may wait for the rest of a message.
+            _stop(federation, lost)
         try:
             outcome = _wait(federation, order, run, token, watch)
         except KeyboardInterrupt:
-            flwr(federation, "stop", run, "federation")
+            _stop(federation, run)
             raise
         if outcome is not None:
             if outcome["failure"]:
                 raise FederationError(f"the run failed at the server: {outcome['failure']}")
             return
         log.warning("run %s was lost: going on after its last checkpoint", run)
+        lost = run
     raise FederationError(f"{ATTEMPTS} runs in a row were lost: see the superlink's log")
 
 
@@ -72,6 +76,13 @@ def _wait(
                 return read_outcome(order.out, token)
             looked = time.monotonic()
     return outcome
+
+
+def _stop(federation: Federation, run: str) -> None:
+    try:
+        flwr(federation, "stop", run, "federation")
+    except FederationError as error:  # it may have ended by itself
+        log.info("run %s: %s", run, error)
 
 
 def _ended(federation: Federation, run: str) -> bool:
