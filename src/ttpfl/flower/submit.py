@@ -40,7 +40,7 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
         run = _patiently(begin, first=attempt == 0)["run-id"]
         log.info("run %s was begun", run)
         if lost:
-            # Flower misses its server app only after a while, in which sites may wait for the rest of a message.
+            # Flower misses its server app late; until then sites may wait for the rest of a message of it.
             _stop(federation, lost)
         try:
             outcome = _wait(federation, order, run, token, watch)
