@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # One thread per test process: two of them run side by side.
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-federation lint format golden docs bench package clean
+.PHONY: help demo test test-slow lint format golden docs bench package clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -25,10 +25,7 @@ test: lint ## Linters, types, doctests and tests (minutes)
 	$(TEST_ENV) $(BIN)/python -m pytest
 
 test-slow: $(READY) ## Tests that take longer
-	$(TEST_ENV) $(BIN)/python -m pytest -m 'slow and not federation'
-
-test-federation: $(READY) ## Tests that start a real Flower federation; they need a quiet machine
-	$(TEST_ENV) $(BIN)/python -m pytest -m federation -n 0
+	$(TEST_ENV) $(BIN)/python -m pytest -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

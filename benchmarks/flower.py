@@ -128,11 +128,17 @@ def work_times(federation: Federation) -> list[float]:
     found = []
     for name in SITES:
         text = (federation.site(name) / "audit.jsonl").read_text()
-        lines = [json.loads(line) for line in text.splitlines()]
-        # The first task and its answer only say that the model is lacking.
-        tasks = [line for line in lines if line["type"] == "train.task"][2:]
-        times = [datetime.fromisoformat(line["time"]).timestamp() for line in tasks]
-        found += [end - start for start, end in zip(times[::2], times[1::2], strict=True)]
+        lines = [json.loads(line) for line in text.splitlines() if "train.task" in line]
+        times = [datetime.fromisoformat(line["time"]).timestamp() for line in lines]
+        came = {
+            line["message"]: at for line, at in zip(lines, times, strict=True) if line["direction"] == "in"
+        }
+        # An error only says that the model is lacking.
+        found += [
+            at - came[line["reply_to"]]
+            for line, at in zip(lines, times, strict=True)
+            if line["direction"] == "out" and "error" not in line
+        ]
     return found
 
 

@@ -27,6 +27,7 @@ from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.order import Order
 from ttpfl.flower.patience import Patience
+from ttpfl.flower.run_lock import alone, died
 from ttpfl.flower.server_app import RemoteSite, carry_out
 from ttpfl.network import weights_hash
 from ttpfl.rates import Rates
@@ -69,7 +70,10 @@ def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: P
     model = begin_model(tmp_path / "model.safetensors")
     order = Order("learn", str(tmp_path / "model.safetensors"), str(tmp_path / "run"), NAMES, asdict(LEARN))
     order.write()
-    carry_out(Order.read(tmp_path / "run" / "order.json"), grid)  # type: ignore[arg-type]
+    with alone(tmp_path / "run", "token"):
+        carry_out(Order.read(tmp_path / "run" / "order.json"), grid)  # type: ignore[arg-type]
+        assert not died(tmp_path / "run", "token")
+    assert died(tmp_path / "run", "token")  # the run's own lock on its folder does not wipe out this one
     found = Rates.load(tmp_path / "run" / "rates.safetensors")
     local = learn(model, local_clients(sites), LEARN)
     assert largest_difference(found.values, local.rates.values) < 1e-6

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from in_process import NAMES, largest_difference
 from real_federation import (
     audit,
@@ -10,14 +9,10 @@ from real_federation import (
     history,
     learn_over,
     local_rates,
-    processes_below,
-    until,
 )
 
 from ttpfl.flower import loopback
 from ttpfl.rates import Rates
-
-pytestmark = pytest.mark.federation
 
 
 def test_rates_learned_over_real_sites_are_the_local_ones(tmp_path: Path) -> None:
@@ -36,7 +31,6 @@ def test_rates_learned_over_real_sites_are_the_local_ones(tmp_path: Path) -> Non
     assert [record["failed"] for record in history(out)] == [[], [], []]
     for name in NAMES:
         _check_what_left(audit(federation, name))
-    until(lambda: not processes_below(tmp_path / "trial"))
     assert not (Path.home() / ".flwr").exists() or not list((Path.home() / ".flwr").glob("apps/ttpfl*"))
 
 

@@ -1,6 +1,7 @@
 """A site: what leaves it, what it refuses, and what it notes."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,20 @@ def test_budget_of_different_noises_adds_up(tmp_path: Path) -> None:
     one = Budget(tmp_path / "other.json", policy)
     one.spend(LearnSettings(privacy="local", noise=1.0))
     assert budget.spent == pytest.approx(one.spent)  # four times half the signal is once the whole
+
+
+def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) -> None:
+    """Flower may deliver a task twice, and each copy has a process of its own."""
+    policy = Policy(kinds=["learn"], local_noise=1.0, epsilon=1000.0)
+    settings = LearnSettings(privacy="local", noise=2.0)
+
+    def spend(_: int) -> None:
+        Budget(tmp_path / "spent.json", policy).spend(settings)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(spend, range(100)))
+    alone = epsilon_of(2.0, 100, policy.delta, sensitivity=2.0)
+    assert Budget(tmp_path / "spent.json", policy).spent == pytest.approx(alone)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 import os
 import select
+import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import typer
 
@@ -68,6 +69,12 @@ def resumable(advice: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"{str(stop) or 'stopped'}: {advice}") from None
+
+
+def resumable_command() -> AbstractContextManager[None]:
+    """Whoever interrupts the command is given the one that goes on."""
+    command = sys.argv[1:] + ([] if "--resume" in sys.argv else ["--resume"])
+    return resumable(f"ttpfl {shlex.join(command)}")
 
 
 def in_one_line(error: Exception) -> str:

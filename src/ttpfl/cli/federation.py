@@ -1,8 +1,5 @@
 """`ttpfl train` and `ttpfl learn`: a global model over source clients, then the rates of its modules."""
 
-import shlex
-import sys
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttpfl.cli import completion
-from ttpfl.cli.errors import resumable
+from ttpfl.cli.errors import resumable_command
 from ttpfl.cli.flower import needs_flower
 from ttpfl.cli.foreign import trained_model
 from ttpfl.cli.options import Arch, DataDir, HeldOut, Json, NameOrNone, Options, Sets, Shift
@@ -88,7 +85,7 @@ def train(
         if name is not None or classes is None or image_size is None:
             raise typer.BadParameter("with --engine flower give --classes and --image-size, and no data set")
         begin = _begin(build, weights, settings.seed)
-        train_over_sites(begin, build, _home(federation), out, settings, resume, deadline)
+        train_over_sites(begin, build, _home(federation), out, settings, resume, deadline, json)
         return
     if name is None:
         raise typer.BadParameter("name the data set: `ttpfl data list` shows all")
@@ -97,7 +94,7 @@ def train(
     clients = _clients(said, data_dir, out)
     facts = clients.population.facts
     build = {"name": model, "num_classes": len(facts.classes), "image_size": facts.image_size[0]}
-    with _resumable():
+    with resumable_command():
         trained = run(
             _begin(build, weights, settings.seed),
             clients.population.source,
@@ -145,7 +142,7 @@ def learn(
     if _over_sites(engine):
         from ttpfl.cli.sites import learn_over_sites
 
-        learn_over_sites(model_file, rates, _home(federation), out, settings, resume, deadline)
+        learn_over_sites(model_file, rates, _home(federation), out, settings, resume, deadline, json)
         return
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn as run
@@ -154,7 +151,7 @@ def learn(
     model, card = trained_model(model_file, arch)
     clients = clients_of(card, model_file, data_dir, out)
     evaluator = Evaluator(clients.population.target, clients.answers, settings.batch_size)
-    with _resumable():
+    with resumable_command():
         learned = run(
             model,
             clients.population.source,
@@ -226,8 +223,3 @@ def _callbacks(tensorboard: Path | None) -> "list[Callback]":
     from ttpfl.federation.progress import Display, TensorBoard
 
     return [Display(), *([] if tensorboard is None else [TensorBoard(str(tensorboard))])]
-
-
-def _resumable() -> AbstractContextManager[None]:
-    command = sys.argv[1:] + ([] if "--resume" in sys.argv else ["--resume"])
-    return resumable(f"ttpfl {shlex.join(command)}")

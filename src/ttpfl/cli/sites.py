@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ttpfl.cli.errors import resumable_command
 from ttpfl.cli.outcome import figures, report
 from ttpfl.errors import FederationError
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
@@ -23,11 +24,12 @@ def learn_over_sites(
     settings: LearnSettings,
     resume: bool,
     deadline: float,
+    as_json: bool,
 ) -> None:
     """Learn rates on the sites' validation data."""
     begin = None if rates is None else str(rates.absolute())
     _carry_out("learn", model_file, home, out, settings, resume, deadline, rates=begin)
-    report(out / "rates.safetensors", _history(out))
+    report(out / "rates.safetensors", _history(out), as_json)
 
 
 def train_over_sites(
@@ -38,6 +40,7 @@ def train_over_sites(
     settings: TrainSettings,
     resume: bool,
     deadline: float,
+    as_json: bool,
 ) -> None:
     """Train a global model on the sites' data."""
     from ttpfl.models.files import save_model
@@ -45,7 +48,7 @@ def train_over_sites(
     out.mkdir(parents=True, exist_ok=True)
     save_model(out / "begin.safetensors", model, build=build)
     _carry_out("train", out / "begin.safetensors", home, out, settings, resume, deadline)
-    report(out / "model.safetensors", _history(out))
+    report(out / "model.safetensors", _history(out), as_json)
 
 
 def _carry_out(
@@ -87,7 +90,8 @@ def _carry_out(
             typer.echo(f"round {record['round'] + 1}: {figures(record)}{failed}{abandoned}", err=True)
         shown = len(history)
 
-    carry_out(federation, order, watch)
+    with resumable_command():
+        carry_out(federation, order, watch)
     watch()
 
 

@@ -56,6 +56,13 @@ def nodes(federation: Federation) -> dict[str, int]:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
+def connected(federation: Federation) -> dict[str, str]:
+    """Since when the superlink has had each site that it takes for connected."""
+    said = flwr(federation, "supernode", "list", "federation")["nodes"]
+    since = {int(node["node-id"]): str(node["online-at"]) for node in said if node["status"] == "online"}
+    return {name: since[node] for name, node in nodes(federation).items() if node in since}
+
+
 def register(federation: Federation, name: str, public_key: Path | None = None) -> None:
     """Let the site with this key in, under its name."""
     known = nodes(federation)

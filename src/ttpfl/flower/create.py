@@ -25,7 +25,7 @@ def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int 
         host: the name or address by which sites reach the server.
         port: the server's; a free one if None.
     """
-    home = home.absolute()
+    home = home.resolve()
     if home.exists() and any(home.iterdir()):
         raise FederationError(f"{home} is not empty: choose another folder")
     names = tuple(check_site_name(name) for name in sites)

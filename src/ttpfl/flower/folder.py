@@ -25,7 +25,7 @@ class Federation:
     @classmethod
     def read(cls, home: Path) -> "Federation":
         """From the folder that `ttpfl flower init` made."""
-        home = home.absolute()
+        home = home.resolve()
         try:
             said = tomllib.loads((home / FILE).read_text())
             return cls(home, said["name"], said["host"], said["port"], tuple(said["sites"]))

@@ -7,15 +7,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ttpfl.errors import FederationError
 from ttpfl.files import written_in_one_step
-from ttpfl.flower.control import nodes, program, register_all
+from ttpfl.flower.control import connected, nodes, program, register_all
 from ttpfl.flower.create import free_port
-from ttpfl.flower.folder import Federation
+from ttpfl.flower.folder import Federation, environment
 
 SERVER = "superlink"
 
@@ -37,26 +38,43 @@ class Started(NamedTuple):
 
 
 def up(federation: Federation, seconds: float = 120) -> None:
-    """Start the server, register the sites, and start them; what runs already is left alone."""
+    """Start the server, register the sites, and connect them; what runs already is left alone."""
     program("flower-superlink")  # a clear error before anything is started
     start(federation, SERVER)
     log = _log(federation, SERVER)
     _until(lambda: _answers(federation), seconds, f"the server does not answer: see {log}")
     register_all(federation)
-    for name in federation.sites:
-        start(federation, name)
+    alive = running(federation)
+    join(federation, [name for name in federation.sites if name not in alive], seconds)
+
+
+def join(federation: Federation, names: Sequence[str], seconds: float = 120) -> None:
+    """Start sites, and wait until the superlink has let them in.
+
+    A superlink misses a site that was killed only after a minute. Until then it takes it for connected, and
+    sends a new process with its key away, which then ends: it is started again, as a service would be.
+    """
+    before = connected(federation)
+
+    def inside() -> bool:
+        for name in names:
+            start(federation, name)
+        now = connected(federation)
+        return all(now.get(name) not in (None, before.get(name)) for name in names)
+
+    _until(inside, seconds, f"not connected: see log.txt of {', '.join(names)}", every=1.0)
 
 
 def start(federation: Federation, name: str) -> None:
     """Start one part, unless it runs."""
     if (known := running(federation)).get(name):
         return
-    folder = federation.superlink if name == SERVER else federation.site(name)
+    folder = _folder(federation, name)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     with open(_log(federation, name), "ab") as log:
         process = subprocess.Popen(
             [folder / "start.sh"],
-            env={**os.environ, "PATH": path, "TTPFL_PORT": str(free_port())},
+            env={**environment(_flwr_home(federation, name)), "PATH": path, "TTPFL_PORT": str(free_port())},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -67,15 +85,21 @@ def start(federation: Federation, name: str) -> None:
 
 
 def stop(federation: Federation, name: str, sign: signal.Signals = signal.SIGTERM) -> None:
-    """End one part, by its id; if it does not obey, by force."""
+    """End one part with all that it started; what does not end in time, by force."""
     known = running(federation)
     if (process := known.pop(name, None)) is not None:
-        os.kill(process.pid, sign)
-        try:
-            _until(lambda: not process.alive, 15, "")
-        except FederationError:
-            os.kill(process.pid, signal.SIGKILL)
-            _until(lambda: not process.alive, 15, f"process {process.pid} ({name}) cannot be ended")
+        _kill(process.pid, sign)
+        _comes_true(lambda: not process.alive, 15)
+
+    def gone() -> bool:
+        return not _processes_of(federation, name)
+
+    # Flower's helpers look whether their parent lives, but one that waits to repeat a request, which may take
+    # 20 seconds, ends only after that.
+    if not _comes_true(gone, 3):
+        for pid in _processes_of(federation, name):
+            _kill(pid, signal.SIGKILL)
+        _until(gone, 15, f"{name} cannot be ended: see the processes {_processes_of(federation, name)}")
     _write(federation, known)
 
 
@@ -96,26 +120,54 @@ def running(federation: Federation) -> dict[str, Started]:
 def status(federation: Federation) -> dict[str, str]:
     """Every part in words."""
     alive, registered = running(federation), nodes(federation)
+    inside = connected(federation) if _listens(federation) else {}
     words = {SERVER: f"runs (process {alive[SERVER].pid})" if SERVER in alive else "does not run here"}
     for name in federation.sites:
         runs = f"runs (process {alive[name].pid})" if name in alive else "does not run here"
         words[name] = runs + (", registered" if name in registered else ", not registered")
+        words[name] += f", connected since {inside[name]}" if name in inside else ""
     return words
 
 
 def _answers(federation: Federation) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        if probe.connect_ex(("127.0.0.1", federation.port)) == 0:
-            return True
     if SERVER not in running(federation):
         raise FederationError(f"the server ended at once: see {_log(federation, SERVER)}")
-    return False
+    return _listens(federation)
+
+
+def _listens(federation: Federation) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", federation.port)) == 0
+
+
+def _folder(federation: Federation, name: str) -> Path:
+    return federation.superlink if name == SERVER else federation.site(name)
 
 
 def _log(federation: Federation, name: str) -> Path:
-    folder = federation.superlink if name == SERVER else federation.site(name)
-    return folder / "log.txt"
+    return _folder(federation, name) / "log.txt"
+
+
+def _flwr_home(federation: Federation, name: str) -> Path:
+    """As the start scripts set it, too: every process of a part has it in its environment."""
+    return _folder(federation, name) / "flwr"
+
+
+def _processes_of(federation: Federation, name: str) -> list[int]:
+    """The ids of all living processes of a part, whoever started them. Dead ones have no environment."""
+    mark = f"FLWR_HOME={_flwr_home(federation, name)}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # gone, or another user's
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def _kill(pid: int, sign: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, sign)
 
 
 def _write(federation: Federation, known: dict[str, Started]) -> None:
@@ -132,9 +184,15 @@ def _since(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _until(true: Callable[[], bool], seconds: float, trouble: str) -> None:
+def _until(true: Callable[[], bool], seconds: float, trouble: str, every: float = 0.1) -> None:
+    if not _comes_true(true, seconds, every):
+        raise FederationError(trouble)
+
+
+def _comes_true(true: Callable[[], bool], seconds: float, every: float = 0.1) -> bool:
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:
-            raise FederationError(trouble)
-        time.sleep(0.1)
+            return False
+        time.sleep(every)
+    return True

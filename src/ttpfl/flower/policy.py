@@ -1,5 +1,6 @@
 """What a site's operator lets the server ask for. Everything else is refused, with the reason."""
 
+import fcntl
 import json
 import math
 from dataclasses import dataclass, field, fields
@@ -125,12 +126,14 @@ class Budget:
         """Count one more answer before it is made; a RefusedError if that would be too much."""
         if self._policy.epsilon is None or not isinstance(settings, LearnSettings):
             return
-        squares = self._squares() + (SENSITIVITY["local"] / settings.noise) ** 2
-        if self._epsilon(squares) > self._policy.epsilon:
-            raise RefusedError(f"this site's privacy budget of {self._policy.epsilon:g} is used up")
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with written_in_one_step(self._path) as file:
-            file.write(json.dumps({"mu_squared": squares}).encode())
+        with open(self._path.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # each message has a process of its own: none may be forgotten
+            squares = self._squares() + (SENSITIVITY["local"] / settings.noise) ** 2
+            if self._epsilon(squares) > self._policy.epsilon:
+                raise RefusedError(f"this site's privacy budget of {self._policy.epsilon:g} is used up")
+            with written_in_one_step(self._path) as file:
+                file.write(json.dumps({"mu_squared": squares}).encode())
 
     def _squares(self) -> float:
         return float(json.loads(self._path.read_text())["mu_squared"]) if self._path.exists() else 0.0

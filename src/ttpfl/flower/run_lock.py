@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ttpfl.errors import FederationError
 
-FILE = ".lock"
+FILE = ".flower-lock"  # not the name of the local engine's lock, which a run has as well
 
 
 @contextmanager

@@ -26,25 +26,33 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
     """Run the order to its end.
 
     Flower's runs do not survive a restart of the superlink, but the checkpoints do: a run that was lost is
-    begun anew, and goes on after the last round that was finished.
+    begun anew, and goes on after the last round that was finished. Whoever interrupts this stops the run.
 
     Args:
         federation: where.
         order: what.
         watch: called again and again meanwhile.
     """
-    path = order.write()
+    path, lost = order.write(), ""
     for attempt in range(ATTEMPTS):
         token = secrets.token_hex(8)
         begin = partial(_begin, federation, path, token)
         run = _patiently(begin, first=attempt == 0)["run-id"]
         log.info("run %s was begun", run)
-        outcome = _wait(federation, order, run, token, watch)
+        if lost:
+            # Flower misses its server app late; until then sites may wait for the rest of a message of it.
+            _stop(federation, lost)
+        try:
+            outcome = _wait(federation, order, run, token, watch)
+        except KeyboardInterrupt:
+            _stop(federation, run)
+            raise
         if outcome is not None:
             if outcome["failure"]:
                 raise FederationError(f"the run failed at the server: {outcome['failure']}")
             return
         log.warning("run %s was lost: going on after its last checkpoint", run)
+        lost = run
     raise FederationError(f"{ATTEMPTS} runs in a row were lost: see the superlink's log")
 
 
@@ -68,6 +76,13 @@ def _wait(
                 return read_outcome(order.out, token)
             looked = time.monotonic()
     return outcome
+
+
+def _stop(federation: Federation, run: str) -> None:
+    try:
+        flwr(federation, "stop", run, "federation")
+    except FederationError as error:  # it may have ended by itself
+        log.info("run %s: %s", run, error)
 
 
 def _ended(federation: Federation, run: str) -> bool:
