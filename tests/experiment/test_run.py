@@ -124,7 +124,8 @@ def test_samples_are_pictures_of_clients_with_answers(tmp_path: Path) -> None:
 def test_tables_show_mean_and_spread_over_seeds_beside_the_paper() -> None:
     def one(seed: int, none: float, atp: float) -> dict[str, object]:
         entries = [{"label": "none", "accuracy": [none, none]}, {"label": "atp", "accuracy": [atp, atp]}]
-        return {"case": "label", "seed": seed, "entries": entries}
+        config = {"train.rounds": 40, "learn.rounds": 200}
+        return {"case": "label", "seed": seed, "config": config, "entries": entries}
 
     results = {
         "recipe": {"title": "T", "name": "t", "preset": "cpu"},
@@ -135,4 +136,4 @@ def test_tables_show_mean_and_spread_over_seeds_beside_the_paper() -> None:
     table = markdown(results)
     assert "| none | 55.00±7.07 | 2.0 |" in table
     assert "| atp | 70.00±0.00 (76.23) | 1.0 |" in table
-    assert "2 seed(s), 2 minutes on m" in table
+    assert "40 rounds of training and 200 of rate learning, 2 seeds, 2 minutes on m" in table

@@ -100,7 +100,7 @@ def markdown(results: Results) -> str:
 
 def _circumstances(results: Results) -> str:
     """Which recipe it was, how much was computed, and where."""
-    said, made, config = results["recipe"], results["made"], results["runs"][0].get("config", {})
+    said, made, config = results["recipe"], results["made"], results["runs"][0]["config"]
     seeds = len({run["seed"] for run in results["runs"]})
     work = [f"`{said['name']}`, preset {said['preset']}"]
     if "train.rounds" in config:
