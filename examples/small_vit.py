@@ -1,8 +1,8 @@
 """A small vision transformer: attention, LayerNorm, a class token and learned positions.
 
 Every tensor gets a rate of its own, also plain parameters that belong to no layer; one can ask for fewer
-rates, one per layer, block or kind. The data are handwritten digits of two sources; each client has two digits
-that are frequent, and eight that are rare.
+rates, one per layer, block or kind. The data are handwritten digits of two sources; two digits
+are frequent at each client, and eight are rare.
 """
 
 import torch
