@@ -122,7 +122,10 @@ def test_an_interrupted_run_goes_on_to_the_same_rates(sites: dict[str, Path], tm
 
 
 def _round(reply: Message) -> int:
-    return -1 if reply.has_error() else int(reply.content.config_records["about"]["round"])  # type: ignore[arg-type]
+    """Of a task's answer; a site whose model is not there yet also sends others."""
+    if reply.has_error() or "about" not in reply.content.config_records:
+        return -1
+    return int(reply.content.config_records["about"]["round"])  # type: ignore[arg-type]
 
 
 def poisoned(change: Any) -> Any:
