@@ -13,6 +13,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _GIBIBYTE, _LARGEST_MMAP_THRESHOLD = 2**30, 32 * 2**20
 _WORTH_A_BLOCK = 2**16  # bytes: a system has tens of thousands of blocks for a process, not millions
 _ALIGNMENT = 64
+# Not shared with forked processes; systems without fork have no such flags.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 def keep_freed_memory() -> bool:
@@ -41,6 +43,8 @@ def keep_freed_memory() -> bool:
 def set_apart(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Copies that lie together in a block of memory of their own; small ones, and a GPU's, as they are.
 
+    So are all, when the system has no more blocks.
+
     What is kept for long beside what comes and goes with every batch ends up in the gaps between: then the
     gaps are too small for the next batch, and the process grows by several times of what is kept.
 
@@ -51,7 +55,10 @@ def set_apart(tensors: Sequence[Tensor]) -> list[Tensor]:
     sizes = [-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]
     if sum(sizes) < _WORTH_A_BLOCK or any(tensor.device.type != "cpu" for tensor in tensors):
         return list(tensors)
-    block = torch.frombuffer(mmap.mmap(-1, sum(sizes)), dtype=torch.uint8)
+    try:
+        block = torch.frombuffer(mmap.mmap(-1, sum(sizes), **_PRIVATE), dtype=torch.uint8)
+    except OSError:
+        return list(tensors)
     copies = []
     for tensor, part in zip(tensors, block.split(sizes), strict=True):
         like = torch.empty_like(tensor, device="meta")  # the strides that a copy would have

@@ -224,15 +224,18 @@ class DirectionCache:
             self.misses += 1
         direction = compute()
         size = _bytes_of(direction)
+        if key is not None and self._fits(size):
+            direction = _set_apart(direction)
         with self._lock:
-            fits = size <= self.budget_bytes and self.bytes + size <= self._room
-            if key is not None and key not in self._entries and fits:
-                direction = _set_apart(direction)
+            if key is not None and key not in self._entries and self._fits(size):
                 self._entries[key] = direction
                 self.bytes += size
                 while self.bytes > self.budget_bytes:
                     self.bytes -= _bytes_of(self._entries.popitem(last=False)[1])
         return direction
+
+    def _fits(self, size: int) -> bool:
+        return size <= self.budget_bytes and self.bytes + size <= self._room
 
 
 def _set_apart(direction: Direction) -> Direction:

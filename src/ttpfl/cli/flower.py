@@ -27,7 +27,7 @@ def needs_flower() -> None:
     from ttpfl.errors import FederationError
 
     if find_spec("flwr") is None:
-        raise FederationError("Flower is not installed: pip install 'ttpfl[flower]'")
+        raise FederationError("Flower is not installed: install ttpfl with the extra `flower`")
 
 
 @app.command()

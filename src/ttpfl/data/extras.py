@@ -5,7 +5,7 @@ from typing import Any
 
 from ttpfl.errors import DataError
 
-REMEDY = "pip install 'ttpfl[data]'"
+REMEDY = "install ttpfl with the extra `data`"
 
 
 def extra(module: str) -> Any:
@@ -14,7 +14,7 @@ def extra(module: str) -> Any:
     >>> extra("no_package.part")
     Traceback (most recent call last):
         ...
-    ttpfl.errors.DataError: no_package is not installed, but this data needs it: pip install 'ttpfl[data]'
+    ttpfl.errors.DataError: no_package is not installed: install ttpfl with the extra `data`
     """
     try:
         return import_module(module)

@@ -100,17 +100,22 @@ def markdown(results: Results) -> str:
 
 def _circumstances(results: Results) -> str:
     """Which recipe it was, how much was computed, and where."""
-    said, made, config = results["recipe"], results["made"], results["runs"][0]["config"]
+    said, made, configs = results["recipe"], results["made"], [run["config"] for run in results["runs"]]
     seeds = len({run["seed"] for run in results["runs"]})
     work = [f"`{said['name']}`, preset {said['preset']}"]
-    if "train.rounds" in config:
-        work.append(
-            f"{config['train.rounds']} rounds of training and {config['learn.rounds']} of rate learning"
-        )
+    if "train.rounds" in configs[0]:
+        work.append(f"{_range(configs, 'train.rounds')} rounds of training")
+        if any(entry.get("rates") for run in results["runs"] for entry in run["entries"]):
+            work.append(f"{_range(configs, 'learn.rounds')} of rate learning")
     work.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
     minutes = sum(made["seconds"].values()) / 60
     work.append(f"{minutes:.0f} minutes on {made['machine']}" if minutes >= 1 else f"on {made['machine']}")
     return ", ".join(work) + ("; the paper's in brackets" if results.get("paper") else "")
+
+
+def _range(configs: Sequence[dict[str, Any]], key: str) -> str:
+    least, most = min(config[key] for config in configs), max(config[key] for config in configs)
+    return f"{least}" if least == most else f"{least} to {most}"
 
 
 def replaced(page: str, tables: str) -> str:

@@ -21,7 +21,7 @@ def program(name: str) -> str:
     """A program of Flower's, beside the Python that runs, or on the path."""
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if found is None:
-        raise FederationError(f"{name} is not installed: pip install 'ttpfl[flower]'")
+        raise FederationError(f"{name} is not installed: install ttpfl with the extra `flower`")
     return found
 
 

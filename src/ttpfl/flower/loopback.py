@@ -19,6 +19,7 @@ from ttpfl.flower.create import free_port
 from ttpfl.flower.folder import Federation, environment
 
 SERVER = "superlink"
+STARTED_IN = "TTPFL_STARTED_IN"  # in the environment of all that is started here, and of what that starts
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # of this process, by their id
 
@@ -74,7 +75,12 @@ def start(federation: Federation, name: str) -> None:
     with open(_log(federation, name), "ab") as log:
         process = subprocess.Popen(
             [folder / "start.sh"],
-            env={**environment(_flwr_home(federation, name)), "PATH": path, "TTPFL_PORT": str(free_port())},
+            env={
+                **environment(folder / "flwr"),  # as the script itself sets it
+                "PATH": path,
+                "TTPFL_PORT": str(free_port()),
+                STARTED_IN: str(folder),
+            },
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -120,7 +126,10 @@ def running(federation: Federation) -> dict[str, Started]:
 def status(federation: Federation) -> dict[str, str]:
     """Every part in words."""
     alive, registered = running(federation), nodes(federation)
-    inside = connected(federation) if _listens(federation) else {}
+    try:
+        inside = connected(federation) if _listens(federation) else {}
+    except FederationError:
+        inside = {}  # what listens there does not answer as a superlink does
     words = {SERVER: f"runs (process {alive[SERVER].pid})" if SERVER in alive else "does not run here"}
     for name in federation.sites:
         runs = f"runs (process {alive[name].pid})" if name in alive else "does not run here"
@@ -149,14 +158,9 @@ def _log(federation: Federation, name: str) -> Path:
     return _folder(federation, name) / "log.txt"
 
 
-def _flwr_home(federation: Federation, name: str) -> Path:
-    """As the start scripts set it, too: every process of a part has it in its environment."""
-    return _folder(federation, name) / "flwr"
-
-
 def _processes_of(federation: Federation, name: str) -> list[int]:
-    """The ids of all living processes of a part, whoever started them. Dead ones have no environment."""
-    mark = f"FLWR_HOME={_flwr_home(federation, name)}".encode()
+    """The ids of all living processes that `start` began for a part. Dead ones have no environment."""
+    mark = f"{STARTED_IN}={_folder(federation, name)}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone, or another user's

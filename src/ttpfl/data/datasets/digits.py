@@ -35,7 +35,7 @@ DIGITS = Facts(
     std=(0.5, 0.5, 0.5),
     licence="MNIST CC BY-SA 3.0; UCI digits CC BY 4.0; photographs CC BY 2.0; fonts DejaVu, STIX, BaKoMa",
     homepage="",
-    instructions="nothing (pip install 'ttpfl[data]' is enough to make it)",
+    instructions="nothing (ttpfl's extra `data` is enough to make it)",
     samples=9_297,
     defaults={"source_clients": 36, "target_clients": 9},
 )
