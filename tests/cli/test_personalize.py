@@ -222,7 +222,7 @@ def test_without_pillow(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("pictures")
     assert result.exit_code == 1
     assert "PIL is not installed" in result.stderr
-    assert "pip install 'ttpfl[data]'" in result.stderr
+    assert "install ttpfl with the extra `data`" in result.stderr
 
 
 def test_nothing_is_kept_but_a_batch(place: Path) -> None:

@@ -20,7 +20,7 @@ def extra(module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         package = (error.name or module).partition(".")[0]
-        raise DataError(f"{package} is not installed, but this data needs it: {REMEDY}") from error
+        raise DataError(f"{package} is not installed: {REMEDY}") from error
 
 
 def version_of(distribution: str) -> str:
@@ -28,4 +28,4 @@ def version_of(distribution: str) -> str:
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError as error:
-        raise DataError(f"{distribution} is not installed, but this data needs it: {REMEDY}") from error
+        raise DataError(f"{distribution} is not installed: {REMEDY}") from error
