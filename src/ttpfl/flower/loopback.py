@@ -106,6 +106,8 @@ def stop(federation: Federation, name: str, sign: signal.Signals = signal.SIGTER
         for pid in _processes_of(federation, name):
             _kill(pid, signal.SIGKILL)
         _until(gone, 15, f"{name} cannot be ended: see the processes {_processes_of(federation, name)}")
+    if process is not None and (child := _children.pop(process.pid, None)) is not None:
+        child.wait()
     _write(federation, known)
 
 
