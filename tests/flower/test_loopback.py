@@ -1,11 +1,12 @@
 """Starting and ending parts of a federation, with programs that only sleep."""
 
+import subprocess
 from pathlib import Path
 
 from real_federation import processes_below, until
 
 from ttpfl.flower import loopback
-from ttpfl.flower.folder import Federation
+from ttpfl.flower.folder import Federation, environment
 
 
 def federation_of_sleepers(home: Path, script: str) -> Federation:
@@ -35,3 +36,13 @@ def test_a_part_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     until(lambda: loopback.running(federation) == {} and processes_below(tmp_path))
     loopback.stop(federation, "north")
     assert processes_below(tmp_path) == {}
+
+
+def test_what_others_started_there_goes_on(tmp_path: Path) -> None:
+    """As a site in earnest does, whose operator runs the same script."""
+    federation = federation_of_sleepers(tmp_path, "exec sleep 600")
+    own = environment(federation.site("north") / "flwr")
+    with subprocess.Popen([federation.site("north") / "start.sh"], env=own) as process:
+        loopback.stop(federation, "north")
+        assert process.poll() is None
+        process.kill()
