@@ -52,10 +52,10 @@ def answered(stream: list[Tensor], personal: Personalizer, watch: Watch) -> tupl
     return answers, resets
 
 
-def main(rounds: int = 10, rate_rounds: int = 20, clients: int = 36, samples: int = 100) -> None:
+def main(rounds: int = 10, rate_rounds: int = 20, clients: int = 24, samples: int = 100) -> None:
     """Train, learn rates, and look at both halves of streams that change."""
     torch.manual_seed(0)
-    choices = {"source_clients": clients, "target_clients": clients // 4, "samples": samples}
+    choices = {"source_clients": clients, "target_clients": clients // 3, "samples": samples}
     population, labels, _ = federate("digits", shift="hybrid", **choices)
     begin = shallow_cnn(num_classes=10, image_size=28)
     model, _ = train(begin, population.source, TrainSettings(rounds=rounds, workers=0))

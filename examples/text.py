@@ -110,7 +110,7 @@ def main(rounds: int = 3, rate_rounds: int = 15, lines: int = 250) -> None:
     known, held_back = zip(*clients_of("scipy", lines, seed=0), strict=True)
     new = [first for first, _ in clients_of("sklearn", lines, seed=1)]
     model = trained(TextNet(), known, epochs=rounds)
-    rates = learn_rates(model, held_back, rounds=rate_rounds, lr=10.0, mode="online")
+    rates = learn_rates(model, held_back, rounds=rate_rounds, lr=3.0, mode="online")
     print(rates, "\n")
 
     print(f"accuracy at {len(new)} new clients")
