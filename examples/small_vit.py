@@ -1,7 +1,7 @@
 """A small vision transformer: attention, LayerNorm, a class token and learned positions.
 
 Every tensor gets a rate of its own, also plain parameters that belong to no layer. One can ask for fewer: one
-per layer, block or kind, or none for what is frozen. Here the rates of attention's weights diverge long before
+per layer, block or kind, or none for what is frozen. Here rates of attention's weights diverge long before
 those of norms and head have grown, so freezing the former allows steps that are a hundred times as large. The
 data are handwritten digits of two sources; two digits are frequent at each client, and eight are rare.
 """
