@@ -4,7 +4,7 @@ A camera is moved: the first half of a stream comes from one new client, the sec
 with another corruption and other frequent digits. ATP-online adapts to the mean of everything that it saw, so
 the first half weighs on the second. `decay` forgets the past bit by bit. `reset` forgets it at once: when
 somebody says that the camera was moved, or when `health`, which needs no labels, shows that what was learned
-fits no longer. That alarm is a simple rule, chosen on source clients; it can be late, false, or fail to come.
+fits no longer. That alarm is a simple rule; it can be late, false, or fail to come.
 """
 
 from collections.abc import Callable

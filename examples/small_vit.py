@@ -1,10 +1,9 @@
 """A small vision transformer: attention, LayerNorm, a class token and learned positions.
 
 Every tensor gets a rate of its own, also plain parameters that belong to no layer. One can ask for fewer: one
-per layer, block or kind, or none for what is frozen. Here the rates of attention's weights diverge long
-before those of norms and head have grown, so freezing the former allows steps that are a hundred times as
-large. The data are handwritten digits of two sources; two digits are frequent at each client, and eight are
-rare.
+per layer, block or kind, or none for what is frozen. Here the rates of other weights diverge long before
+those of norms and head have grown; freezing the former allows steps that are a hundred times as large. The
+data are handwritten digits of two sources; two digits are frequent at each client, and eight are rare.
 """
 
 import torch
@@ -64,13 +63,13 @@ def main(rounds: int = 8, rate_rounds: int = 10, clients: int = 28, samples: int
 
     new = Evaluator(population.target, answers, batch_size=20)
     print(f"accuracy at {len(population.target)} new clients")
-    print(f"  {'no adaptation:':42}{new.of_model(model)['accuracy']:.1%}")
+    print(f"  {'no adaptation:':44}{new.of_model(model)['accuracy']:.1%}")
 
     def show(what: str, granularity: str, lr: float) -> None:
         begin = Rates.zeros(model, granularity=granularity)
         settings = LearnSettings(rounds=rate_rounds, lr=lr, mode="online", workers=0)
         rates, _ = learn(model, population.source, settings, rates=begin)
-        print(f"  {f'{len(rates.values)} rates, {what}:':42}{new.of_rates(model, rates)['online']:.1%}")
+        print(f"  {f'{len(rates.values)} rates, {what}:':44}{new.of_rates(model, rates)['online']:.1%}")
 
     show("one per tensor", "tensor", lr=0.1)
     for name, parameter in model.named_parameters():
