@@ -9,7 +9,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from ttpfl.cli import app
-from ttpfl.methods import Knowledge, Method, Personal, get, method, names, tunable
+from ttpfl.methods import Knowledge, Method, Personal, get, make, method, names, tunable
 from ttpfl.methods.base import _methods
 from ttpfl.methods.table import markdown
 
