@@ -14,10 +14,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import nn
 
 if find_spec("flwr") is None:  # the extra flower is not installed
     collect_ignore = ["flower"]
+
+# The same examples each time: a red run is the change's doing. New ones: --hypothesis-profile default
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
