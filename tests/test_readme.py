@@ -6,7 +6,6 @@ Those marked `sh` do not run; but everywhere, also in the text, a `ttpfl` comman
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,18 +21,13 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from pages import ROOT, blocks, commands
 from ttpfl.cli import app
 from ttpfl.experiment.recipe import known
 from ttpfl.methods import base
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEMPLATES = sorted((ROOT / "src" / "ttpfl" / "flower" / "templates").glob("*.md"))
-
-
-def blocks(page: Path) -> list[tuple[str, str]]:
-    """The kind and the content of every block of code."""
-    return re.findall(r"^```(\w+)[^\n]*\n(.*?)^```$", page.read_text("utf-8"), re.S | re.M)
 
 
 def name(page: Path) -> str:
@@ -61,17 +55,6 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
     rates = tmp_path / "rates.safetensors"
     assert rates.exists() == (page.name == "README.md")
     assert not rates.exists() or rates.stat().st_size < 10_000  # a few kB, as it says
-
-
-def commands(text: str) -> Iterator[tuple[list[str], str | None]]:
-    """The words of every `ttpfl` command in lines of a shell, and the file that its answer goes to."""
-    for line in re.sub(r"\\\n\s*", "", text).splitlines():
-        for part in re.split(r" \| ", line):
-            if not part.startswith("ttpfl "):
-                continue
-            words = shlex.split(part, comments=True)
-            target = words[words.index(">") + 1] if ">" in words else None
-            yield words[1 : words.index(">")] if target else words[1:], target
 
 
 def mentioned(page: Path) -> Iterator[list[str]]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from in_process import (
     begin_model,
     largest_difference,
     local_clients,
+    make_site,
     make_sites,
 )
 
-from ttpfl.errors import FederationError
+from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
 from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.model_store import card_of
@@ -29,6 +30,7 @@ from ttpfl.flower.order import Order
 from ttpfl.flower.patience import Patience
 from ttpfl.flower.run_lock import alone, died
 from ttpfl.flower.server_app import RemoteSite, carry_out
+from ttpfl.models import build, load_model, save_model
 from ttpfl.network import weights_hash
 from ttpfl.rates import Rates
 
@@ -93,14 +95,31 @@ def test_training_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: 
         "train", str(tmp_path / "model.safetensors"), str(tmp_path / "run"), NAMES, asdict(settings)
     )
     carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
-    from ttpfl.models import load_model
-
     found, card = load_model(tmp_path / "run" / "model.safetensors")
     local = train(model, local_clients(sites), settings).model
     for name, tensor in local.state_dict().items():
         assert largest_difference(tensor, found.state_dict()[name]) < 1e-6, name
     assert weights_hash(found) != weights_hash(model)
     assert card["build"] == BUILD
+
+
+def test_a_network_of_ones_own_is_trained_where_sites_allow_it(tmp_path: Path) -> None:
+    own = {"name": "own_network:build", "num_classes": 10}
+    allowed = f'[policy]\nmodels = ["{own["name"]}"]\n'
+    sites = {name: make_site(tmp_path / name, name, number, allowed) for number, name in enumerate(NAMES)}
+    torch.manual_seed(0)
+    model = build(**own)
+    save_model(tmp_path / "model.safetensors", model, build=own)
+    settings = TrainSettings(rounds=2, batch_size=10, workers=0)
+    out = str(tmp_path / "run")
+    order = Order("train", str(tmp_path / "model.safetensors"), out, NAMES, asdict(settings))
+    with pytest.raises(ModelError, match=f"says that '{own['name']}' builds its network"):
+        carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
+    carry_out(replace(order, arch=own["name"]), InProcessGrid(sites))  # type: ignore[arg-type]
+    found, _ = load_model(tmp_path / "run" / "model.safetensors", trusted=[own["name"]])
+    wanted = train(model, local_clients(sites), settings).model.state_dict()
+    for name, tensor in found.state_dict().items():
+        assert largest_difference(tensor, wanted[name]) < 1e-6, name
 
 
 def test_an_interrupted_run_goes_on_to_the_same_rates(sites: dict[str, Path], tmp_path: Path) -> None:

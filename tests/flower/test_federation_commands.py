@@ -1,4 +1,4 @@
-"""The README's commands for a federation, from an empty folder, each a process of its own."""
+"""The tutorial about a federation does what it says."""
 
 import subprocess
 import sys
@@ -10,6 +10,7 @@ import torch
 from in_process import largest_difference, local_clients
 from real_federation import PATIENCE, history, processes_below
 
+from pages import ROOT, blocks, commands
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
 from ttpfl.flower.folder import Federation
 from ttpfl.flower.order import Order
@@ -18,33 +19,39 @@ from ttpfl.rates import Rates
 
 pytestmark = pytest.mark.slow
 
+TUTORIAL = ROOT / "docs" / "tutorials" / "hospitals.md"
 
-def test_train_and_learn_over_a_federation_of_our_own(tmp_path: Path) -> None:
-    def ttpfl(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "ttpfl", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    over = ("--engine", "flower", "--federation", "trial")
-    ttpfl("flower", "init", "trial", "--sites", "3", "--data", "digits")
+def test_the_tutorial_from_an_empty_folder(tmp_path: Path) -> None:
+    """Every block of the page in its order, each command a process of its own."""
+    said: dict[str, str] = {}
     try:
-        said = ttpfl("flower", "up", "trial")
-        assert said.count("registered, connected since") == 3
-        sizes = ("--classes", "10", "--image-size", "28")
-        ttpfl("train", *over, *sizes, "--rounds", "2", "--out", "runs/model")
-        ttpfl("learn", "runs/model/model.safetensors", *over, "--rounds", "1", "--out", "runs/rates")
+        for kind, block in blocks(TUTORIAL):
+            if kind == "python":
+                run([sys.executable, "-c", block], tmp_path)
+            elif kind == "toml":
+                (tmp_path / "trial" / "sites" / "north" / "site.toml").write_text(block)
+            else:
+                for words, _ in commands(block):
+                    said[" ".join(words[:2])] = ttpfl(words, tmp_path)
     finally:
-        said = ttpfl("flower", "down", "trial")
-    assert said.count("does not run here") == 4
+        if (tmp_path / "trial").exists():
+            ended = ttpfl(["flower", "down", "trial"], tmp_path)
+    assert said["flower up"].count("registered, connected since") == 3
+    assert ended.count("does not run here") == 4
     assert processes_below(tmp_path / "trial") == {}
+    assert len((tmp_path / "found.csv").read_text().splitlines()) == 41  # forty pictures below a heading
     _compare_with_the_local_engine(tmp_path / "trial", tmp_path / "runs")
+
+
+def ttpfl(words: list[str], folder: Path) -> str:
+    return run([sys.executable, "-m", "ttpfl", *words], folder)
+
+
+def run(words: list[str], folder: Path) -> str:
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, (words, done.stderr)
+    return done.stdout
 
 
 def _compare_with_the_local_engine(home: Path, runs: Path) -> None:
@@ -64,4 +71,4 @@ def _compare_with_the_local_engine(home: Path, runs: Path) -> None:
     settings = LearnSettings(**here(Order.read(runs / "rates" / "order.json")))
     rates = Rates.load(runs / "rates" / "rates.safetensors", model=model)
     assert largest_difference(rates.values, learn(model, clients, settings).rates.values) < 1e-6
-    assert [record["failed"] for run in ("model", "rates") for record in history(runs / run)] == [[], [], []]
+    assert [record["failed"] for run in ("model", "rates") for record in history(runs / run)] == [[]] * 6

@@ -142,7 +142,7 @@ def learn(
     if _over_sites(engine):
         from ttpfl.cli.sites import learn_over_sites
 
-        learn_over_sites(model_file, rates, _home(federation), out, settings, resume, deadline, json)
+        learn_over_sites(model_file, arch, rates, _home(federation), out, settings, resume, deadline, json)
         return
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn as run

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def learn_over_sites(
     model_file: Path,
+    arch: str | None,
     rates: Path | None,
     home: Path,
     out: Path,
@@ -28,7 +29,7 @@ def learn_over_sites(
 ) -> None:
     """Learn rates on the sites' validation data."""
     begin = None if rates is None else str(rates.absolute())
-    _carry_out("learn", model_file, home, out, settings, resume, deadline, rates=begin)
+    _carry_out("learn", model_file, home, out, settings, resume, deadline, arch=arch, rates=begin)
     report(out / "rates.safetensors", _history(out), as_json)
 
 
@@ -47,7 +48,7 @@ def train_over_sites(
 
     out.mkdir(parents=True, exist_ok=True)
     save_model(out / "begin.safetensors", model, build=build)
-    _carry_out("train", out / "begin.safetensors", home, out, settings, resume, deadline)
+    _carry_out("train", out / "begin.safetensors", home, out, settings, resume, deadline, arch=build["name"])
     report(out / "model.safetensors", _history(out), as_json)
 
 

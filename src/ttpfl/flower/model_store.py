@@ -1,6 +1,6 @@
 """Models that a site has got, on its disk under their hash: each travels once, and is always checked."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -41,10 +41,17 @@ def keep(path: Path, card: ModelCard, state: Mapping[str, Tensor], largest: int)
     save_model(path, model, build=card.build)
 
 
-def load(path: Path, hash_: str, fingerprint_: str) -> nn.Module:
-    """The model in the file, checked; a damaged file is removed, so that the model is sent again."""
+def load(path: Path, hash_: str, fingerprint_: str, allowed: Collection[str]) -> nn.Module:
+    """The model in the file, checked; a damaged file is removed, so that the model is sent again.
+
+    Args:
+        path: the file.
+        hash_: of its weights.
+        fingerprint_: of its architecture.
+        allowed: names of networks that may be built here.
+    """
     try:
-        model, _ = load_model(path)
+        model, _ = load_model(path, trusted=allowed)
         check_hash(model, hash_)
     except (ModelError, RefusedError) as error:
         path.unlink(missing_ok=True)

@@ -31,6 +31,8 @@ class Order:
     rates: str | None = None
     """A rates file to begin with."""
     patience: dict[str, float] = field(default_factory=lambda: asdict(Patience()))
+    arch: str | None = None
+    """The function that builds the model (package.module:function), if it did not come with ttpfl."""
     largest: float = 1000.0
     """An answer with a larger number is refused, when learning."""
 

@@ -67,7 +67,7 @@ def _with_outcome(order: Order, token: str, grid: Grid) -> None:
 
 def carry_out(order: Order, grid: Grid) -> None:
     """All rounds that are left."""
-    model, card = load_model(order.model)
+    model, card = load_model(order.model, trusted=[] if order.arch is None else [order.arch])
     if order.kind == "train":
         _train(order, grid, model, card)
     else:

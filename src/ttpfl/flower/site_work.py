@@ -48,7 +48,7 @@ def work_on(
 ) -> tuple[Tensor, Report]:
     """Do a task that the site's policy has let through."""
     site.policy.check_vector(task.kind, vector)
-    model = model_store.load(site.model_file(task.model), task.model, task.fingerprint)
+    model = model_store.load(site.model_file(task.model), task.model, task.fingerprint, site.policy.models)
     client = client_of(site)
     if client.size(PART[task.kind]) < (fewest := site.policy.fewest_samples):
         raise RefusedError(f"this site has fewer than the {fewest} samples demanded here")

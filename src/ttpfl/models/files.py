@@ -1,6 +1,7 @@
 """Model files: safetensors with the weights, and a card that says how to build the network."""
 
 import json
+from collections.abc import Collection
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,17 @@ def save_model(path: str | PathLike[str], model: nn.Module, **card: Any) -> None
         file.write(save(tensors, metadata=metadata))
 
 
-def load_model(path: str | PathLike[str], model: nn.Module | None = None) -> tuple[nn.Module, dict[str, Any]]:
+def load_model(
+    path: str | PathLike[str], model: nn.Module | None = None, *, trusted: Collection[str] = ()
+) -> tuple[nn.Module, dict[str, Any]]:
     """The model in a file, in evaluation mode, and the file's card.
 
     The network is built as the card says; `model` is used (and changed) instead, if given. Then the file
-    may be any safetensors or torch file of its weights.
+    may be any safetensors or torch file of its weights. `trusted` names functions (package.module:function)
+    that a file may name as the builder of its network, beside the networks of ttpfl.
     """
     card, weights = read_card(path), read_weights(path)
-    return fill(_built(card, path) if model is None else model, weights, path).eval(), card
+    return fill(_built(card, path, trusted) if model is None else model, weights, path).eval(), card
 
 
 def read_card(path: str | PathLike[str]) -> dict[str, Any]:
@@ -63,11 +67,11 @@ def read_card(path: str | PathLike[str]) -> dict[str, Any]:
         raise ModelError(f"{path} is not a sound safetensors file: {error}") from error
 
 
-def _built(card: dict[str, Any], path: str | PathLike[str]) -> nn.Module:
+def _built(card: dict[str, Any], path: str | PathLike[str], trusted: Collection[str]) -> nn.Module:
     if not card.get("build"):
         raise ModelError(f"{path} does not say how its network is built: pass the model, or --arch")
     name = card["build"]["name"]
-    if name not in MODELS:  # a file shall not decide which code runs
+    if name not in MODELS and name not in trusted:  # a file shall not decide which code runs
         raise ModelError(
             f"{path} says that {name!r} builds its network, which did not come with ttpfl: "
             f"if you trust it, pass the model, or --arch {name}"
