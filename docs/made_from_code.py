@@ -6,6 +6,7 @@ A line `<!-- made from code: NAME -->` in a page gives way to what the function 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -61,11 +62,23 @@ def formats() -> str:
     return "\n".join(["| file | where its version stands | version |", "| --- | --- | --- |", *rows])
 
 
+def examples() -> str:
+    """What stands in the README of the examples, each with its code."""
+    folder = Path(__file__).parents[1] / "examples"
+    text = (folder / "README.md").read_text("utf-8").partition("\n")[2]  # the page has a title of its own
+    head, *parts = re.split(r"^## ", text, flags=re.M)
+    for number, part in enumerate(parts):
+        code = (folder / part.split("`")[1]).read_text("utf-8")
+        parts[number] = f"## {part.rstrip()}\n\n```python\n{code}```\n"
+    return "\n".join([head, *parts])
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "commands": commands,
     "recipe keys": recipe_keys,
     "formats": formats,
+    "examples": examples,
 }
 
 
