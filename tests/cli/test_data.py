@@ -192,7 +192,7 @@ def test_json(tmp_path: Path) -> None:
     pacs = json.loads(run("info", "pacs", "--json", "--data-dir", tmp_path))
     assert pacs == listed[[one["name"] for one in listed].index("pacs")]
     assert pacs["classes"] == list(ttpfl.data.facts("pacs").classes)
-    assert (pacs["image_size"], pacs["options"]) == ([224, 224], {"image_size": 224})
+    assert (pacs["image_size"], pacs["options"]) == ([224, 224], {"image_size": 224, "augmentation": ""})
     assert pacs["clients"]["clients_per_domain"] == 7
     out = tmp_path / "manifest.json"
     words = ("digits", "--shift", "label", *SMALL, "--json", "--out", out)

@@ -73,9 +73,9 @@ def test_unknown_names_list_the_known_ones_and_the_nearest(wrong: str, right: st
 
 
 def test_unknown_options_list_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="digits has no option 'sed'; it has: seed"):
+    with pytest.raises(DataError, match="digits has no option 'sed'; it has: seed, augmentation"):
         ttpfl.data.load("digits", sed=3)
-    with pytest.raises(DataError, match="cifar10 has no option 'seed'; it has none"):
+    with pytest.raises(DataError, match="cifar10 has no option 'seed'; it has: augmentation"):
         ttpfl.data.load("cifar10", tmp_path, seed=3)
 
 

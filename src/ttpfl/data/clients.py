@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttpfl.data.augmentation import augment
 from ttpfl.data.images import Facts
 from ttpfl.data.partition import Ids
 from ttpfl.data.pixels import Array, as_tensor
@@ -57,8 +58,12 @@ class SourceClient(Client):
         return len(self.train_ids if part == "train" else self.validation_ids)
 
     def train(self) -> Labelled:
-        """The part to train with."""
-        return Labelled(self.tensor(self.train_ids), torch.from_numpy(self.train_labels))
+        """The part to train with; where the set says so, changed at random, by torch's generator."""
+        images = self.tensor(self.train_ids)
+        if name := self.facts.augmentation:
+            mean, std = (torch.tensor(three).view(3, 1, 1) for three in (self.facts.mean, self.facts.std))
+            images = (augment(name, images * std + mean) - mean) / std
+        return Labelled(images, torch.from_numpy(self.train_labels))
 
     def validation(self) -> Labelled:
         """The part for rates and hyper-parameters."""

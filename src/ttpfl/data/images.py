@@ -47,6 +47,8 @@ class Facts:
     """Where it may lie below the data directory, as patterns; none where nothing needs to be there."""
     samples: int | None = None
     """How many images the complete set has, where that is fixed."""
+    augmentation: str = ""
+    """What is done to pictures at random when they are trained with: domainbed, flips, or nothing."""
     defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """What clients over this set are like unless something else is asked for: fields of `Setting`."""
 

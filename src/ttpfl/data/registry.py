@@ -4,14 +4,17 @@ import inspect
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
+from ttpfl.data.augmentation import AUGMENTATIONS
 from ttpfl.data.client_arrays import ClientArrays
 from ttpfl.data.download import fetch
 from ttpfl.data.images import Facts, Images
+from ttpfl.data.lookup import find
 from ttpfl.errors import DataError, DataMissingError
 
 log = logging.getLogger("ttpfl")
@@ -67,10 +70,10 @@ def options(name: str) -> dict[str, Any]:
     """What `load` takes for this data set beside the directory, with the default values.
 
     >>> options("digits")
-    {'seed': 0}
+    {'seed': 0, 'augmentation': ''}
     """
     _, *own = inspect.signature(_entry(name).loader).parameters.values()  # the first is the directory
-    return {parameter.name: parameter.default for parameter in own}
+    return {parameter.name: parameter.default for parameter in own} | {"augmentation": ""}
 
 
 def is_there(name: str, data_dir: str | PathLike[str] | None = None) -> bool:
@@ -95,13 +98,19 @@ def load(
     name: str, data_dir: str | PathLike[str] | None = ..., download: bool = ..., **options: Any
 ) -> Images: ...
 def load(
-    name: str, data_dir: str | PathLike[str] | None = None, download: bool = False, **options: Any
+    name: str,
+    data_dir: str | PathLike[str] | None = None,
+    download: bool = False,
+    *,
+    augmentation: str = "",
+    **options: Any,
 ) -> Images | ClientArrays:
     """A data set by its name, from `data_dir`, else the directory in TTPFL_DATA, else the user's cache.
 
     Nothing is downloaded unless `download` is true. `options` are the data set's own, for example
-    `seed` for digits or `image_size` for pacs. The user's own data (`folder`, `arrays`) comes as
-    `ClientArrays`, everything else as `Images`.
+    `seed` for digits or `image_size` for pacs; `augmentation` (domainbed or flips), which all have, is done
+    at random to the pictures that source clients train with. The user's own data (`folder`, `arrays`) comes
+    as `ClientArrays`, everything else as `Images`.
 
     >>> load("digits")
     <digits: 9297 images of 28x28, 10 classes, 4 domains>
@@ -112,6 +121,8 @@ def load(
     """
     entry, directory = _entry(name), data_directory(data_dir)
     _check_options(name, options)
+    if augmentation:
+        find("augmentation", augmentation, AUGMENTATIONS)
     try:
         found = entry.loader(directory, **options)
     except DataMissingError as missing:
@@ -122,6 +133,8 @@ def load(
     full = entry.facts.samples
     if isinstance(found, Images) and full and len(found) != full:
         log.warning("%s in %s has %d images; the complete set has %d", name, directory, len(found), full)
+    if augmentation:
+        found = replace(found, facts=replace(found.facts, augmentation=augmentation))
     return found
 
 
@@ -150,8 +163,7 @@ def _check_options(name: str, given: dict[str, Any]) -> None:
     known = options(name)
     for option in given:
         if option not in known:
-            there = f"it has: {', '.join(known)}" if known else "it has none"
-            raise DataError(f"{name} has no option {option!r}; {there}")
+            raise DataError(f"{name} has no option {option!r}; it has: {', '.join(known)}")
 
 
 def _download(facts: Facts, directory: Path) -> None:
