@@ -47,9 +47,9 @@ def accuracies(data_dir: Path, seed: int, all_images: bool, run_dir: Path) -> di
         evaluate=Evaluator(population.target, answers).of_model,
     )
     return {
-        record["round"] + 1: 100 * record["target_accuracy"]
+        record["round"] + 1: 100 * record["target"]["accuracy"]
         for record in trained.history
-        if record["round"] + 1 in REFERENCE
+        if record["round"] + 1 in REFERENCE and "target" in record
     }
 
 

@@ -52,8 +52,35 @@ def _made_up() -> Iterator[None]:
         def reset(self) -> None:
             pass
 
+    @method("learner")
+    @dataclass(frozen=True)
+    class Learner(Method):
+        """Nears the truth with every batch, after it has answered."""
+
+        speed: float = tunable(0.1, "part of the way in each step")
+        limit: int | None = tunable(None, "steps that it takes at most")
+
+        def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+            return Learning(model, self)
+
+    class Learning(Personal):
+        def __init__(self, model: nn.Module, config: Any) -> None:
+            super().__init__(model)
+            self.config, self.place, self.steps = config, 0.0, 0
+
+        def adapt(self, batch: Tensor) -> Tensor:
+            logits = self.model(batch - self.place)
+            if self.config.limit is None or self.steps < self.config.limit:
+                self.place += self.config.speed * (TRUTH - self.place)
+                self.steps += 1
+            return logits
+
+        def reset(self) -> None:
+            self.place, self.steps = 0.0, 0
+
     yield
     del base._methods["made-up"]
+    del base._methods["learner"]
 
 
 def clients(count: int = 4, size: int = 50) -> list[tuple[Tensor, Tensor]]:
@@ -91,25 +118,74 @@ def test_the_number_of_workers_and_of_threads_makes_no_difference() -> None:
     assert again.table != results[0].table  # the noise is drawn, and follows the seed
 
 
-def test_what_source_clients_tell_is_asked_for_each_combination() -> None:
-    """As Surgical needs it: which block is best depends on the step size."""
+@pytest.mark.parametrize(
+    ("depends", "wanted"),
+    [
+        (None, [-0.2, 0.1, 0.3, 0.8]),  # as Surgical: which block is best depends on the step size
+        (lambda candidate: candidate.shift > 0, [-0.2, 0.1]),
+        (lambda candidate: "", [-0.2]),  # as BBSE
+    ],
+)
+def test_source_clients_are_asked_when_the_question_is_another(
+    depends: Any, wanted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[float] = []
+    monkeypatch.setattr(base._methods["made-up"], "needs_source", True)
+    if depends is not None:
+        monkeypatch.setattr(base._methods["made-up"], "asks_by", depends)
 
     def knowledge(candidate: Any) -> Knowledge:
         asked.append(candidate.shift)
         return Knowledge()
 
     tune("made-up", None, Threshold(), knowledge, clients(), workers=1)
-    assert asked == [-0.2, 0.1, 0.3, 0.8]
+    assert asked == wanted
 
 
-def test_every_combination_in_the_grids_order_and_ties_go_to_the_first() -> None:
-    grid = {"kind": ("b", "a"), "shift": (0.0, 0.3, 0.3, 0.5)}
+def test_a_method_that_learns_is_seen_over_as_many_batches_as_it_will_have() -> None:
+    """In the first batch of its one client a slow learner has learned nothing: all would be equal."""
+    stream = (torch.linspace(-1, 1, 40), (torch.linspace(-1, 1, 40) > TRUTH).long())
+    grid = {"speed": (0.0, 0.1, 0.5)}
+    once = tune("learner", grid, Threshold(), Knowledge(), [stream], batch_size=40, passes=1, workers=1)
+    assert len({row["accuracy"] for row in once.table}) == 1
+    assert once.best.speed == 0.1  # the default
+    found = tune("learner", grid, Threshold(), Knowledge(), [stream], batch_size=40, passes=4, workers=1)
+    # After its first batch the threshold is nearer to the truth by this part of the way, and so on.
+    for row, speed in zip(found.table, grid["speed"], strict=True):
+        places = [TRUTH * (1 - (1 - speed) ** batch) for batch in range(4)]
+        right = [((stream[0] > place) == (stream[1] == 1)).double().mean().item() for place in places]
+        assert row["accuracy"] == pytest.approx(sum(right) / 4)
+    assert found.best.speed == 0.5
+    assert found.at_edge == ["speed"]
+
+
+def test_large_grids_are_searched_one_by_one() -> None:
+    grid = {"noise": (0.3, 0.0), "shift": tuple(n / 10 for n in range(-9, 10)), "kind": ("b", "a")}
+    found = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1)
+    tried = [(row["noise"], row["shift"], row["kind"]) for row in found.table]
+    assert tried[:2] == [(0.3, 0.0, "a"), (0.0, 0.0, "a")]  # the others at their defaults
+    assert tried[2:21] == [(0.0, shift, "a") for shift in grid["shift"]]
+    assert tried[21:] == [(0.0, 0.3, "b"), (0.0, 0.3, "a")]
+    assert (found.best.noise, found.best.shift, found.best.kind) == (0.0, 0.3, "a")
+    assert found.at_edge == ["noise"]
+
+
+def test_no_limit_is_the_largest_value() -> None:
+    grid = {"limit": (1, 2, None)}
+    found = tune("learner", grid | {"speed": (0.5,)}, Threshold(), Knowledge(), clients(), workers=1)
+    assert found.best.limit is None
+    assert found.at_edge == ["limit"]
+
+
+def test_every_combination_in_the_grids_order_and_ties_go_to_the_default_then_to_the_first() -> None:
+    grid = {"kind": ("b", "a", "c"), "shift": (0.0, 0.3, 0.3, 0.5)}
     found = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1)
     assert [(row["kind"], row["shift"]) for row in found.table] == [
-        (kind, shift) for kind in ("b", "a") for shift in (0.0, 0.3, 0.3, 0.5)
+        (kind, shift) for kind in ("b", "a", "c") for shift in (0.0, 0.3, 0.3, 0.5)
     ]
-    assert (found.best.kind, found.best.shift, found.best.noise) == ("b", 0.3, 0.0)
+    assert (found.best.kind, found.best.shift, found.best.noise) == ("a", 0.3, 0.0)
+    without = tune("made-up", {"kind": ("c", "b")}, Threshold(), Knowledge(), clients(), workers=1)
+    assert without.best.kind == "c"
 
 
 @pytest.mark.parametrize(

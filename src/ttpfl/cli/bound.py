@@ -67,14 +67,13 @@ def _measured(
     """N, K, d and H of a model and the clients it was trained on, and where H was found."""
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import progress
+    from ttpfl.data.clients import evenly
     from ttpfl.models import load_model
     from ttpfl.norms import direction_norms
 
     network, card = load_model(model_file)
     source = clients_of(card, model_file, data_dir).population.source
-    count = min(limit or len(source), len(source))
-    # Evenly over all, since neighbours may be of one domain.
-    chosen = [source[len(source) * number // count] for number in range(count)]
+    chosen = evenly(source, limit or len(source))
     with progress("measuring directions") as advance:
         norms = direction_norms(network, _batches(chosen, batch_size, advance))
     longest = max(norms, key=lambda name: norms[name])
@@ -84,7 +83,7 @@ def _measured(
         "modules_d": len(norms),
         "direction_h": norms[longest],
     }
-    return values, {"module": longest, "clients": count, "batch_size": batch_size}
+    return values, {"module": longest, "clients": len(chosen), "batch_size": batch_size}
 
 
 def _batches(

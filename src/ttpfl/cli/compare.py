@@ -103,6 +103,7 @@ def _prepared(
     Where none were named, those whose rates are not there are left out.
     """
     from ttpfl.cli.progress import progress
+    from ttpfl.data.clients import evenly
     from ttpfl.evaluation import gather
     from ttpfl.methods import Knowledge, make, names
     from ttpfl.methods.tuning import tune
@@ -116,7 +117,7 @@ def _prepared(
         if not wanted and one.needs_rates is not None and one.needs_rates not in rates:
             continue
         if clients and one.grid():
-            streams = [client.validation() for client in source[:clients]]
+            streams = [client.validation() for client in evenly(source, clients)]
             with progress(f"tuning {one.name}") as advance:
                 tuned = tune(
                     one.name, None, model, known, streams,

@@ -17,6 +17,7 @@ from ttpfl.data.pixels import Array, as_tensor
 from ttpfl.data.plan import Applied
 from ttpfl.errors import DataError
 
+One = TypeVar("One")
 Labels = NDArray[np.int64]
 Part = Literal["train", "validation"]
 
@@ -26,6 +27,16 @@ class Labelled(NamedTuple):
 
     x: Tensor
     y: Tensor
+
+
+def evenly(clients: Sequence[One], count: int) -> list[One]:
+    """So many of them, from all over, since neighbours may be of one domain; all, if there are fewer.
+
+    >>> evenly("aabbcc", 3)
+    ['a', 'b', 'c']
+    """
+    count = min(count, len(clients))
+    return [clients[len(clients) * number // count] for number in range(count)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,7 @@ class Tune:
     """Hyper-parameters of rivals are chosen on so many source clients; 0 takes the defaults."""
 
     clients: int = 0
-    """Source clients to choose on, the first ones."""
+    """Source clients to choose on, evenly over all."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
     write(out / "results.json", results)
     if shown := samples(recipe, shop):
         write(out / "samples.json", shown)
+    else:
+        (out / "samples.json").unlink(missing_ok=True)  # of methods that were compared before
     return results
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from ttpfl.data.clients import evenly
 from ttpfl.data.federate import Federated
 from ttpfl.evaluation import Evaluator, compare, gather
 from ttpfl.experiment.config import Config
@@ -127,7 +128,7 @@ def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) 
         return Chosen(method, rates)
 
     def work(folder: Path) -> Result:
-        source = shop.clients(config).population.source[: config.tune.clients]
+        source = evenly(shop.clients(config).population.source, config.tune.clients)
         with shop.watch(f"tuning {method.name}") as advance:
             found = tune(
                 method.name,

@@ -92,6 +92,13 @@ class Method(ABC):
         """Whether source clients have to be asked."""
         return type(self).summary is not Method.summary
 
+    def asks_by(self) -> Any:
+        """What of the hyper-parameters decides about the summaries: where it is the same, they are, too.
+
+        All of them, unless the method knows better.
+        """
+        return self if self.needs_source else None
+
     @classmethod
     def grid(cls) -> dict[str, tuple[Any, ...]]:
         """The values that each hyper-parameter is tuned over."""

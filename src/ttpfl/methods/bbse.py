@@ -29,7 +29,7 @@ class BBSE(Method):
     """
 
     soft: bool = tunable(False, "use predicted probabilities instead of predicted classes")
-    uniform: float = tunable(UNIFORM, "the share of the uniform prior", grid=(0.0001, 0.001, 0.01, 0.1, 0.5))
+    uniform: float = tunable(UNIFORM, "the share of the uniform prior", grid=(0.001, 0.01, 0.1, 0.5, 0.9))
     cutoff: float = tunable(
         1e-6,
         "singular values below this share of the largest are taken as zero",
@@ -46,6 +46,10 @@ class BBSE(Method):
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
         """How often each class is predicted (rows) where another is true (columns), hard and soft."""
         return confusion(model, batches)
+
+    def asks_by(self) -> Any:
+        """The matrix is the same for all."""
+        return ""
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model with a prior of its own for every batch."""

@@ -44,6 +44,10 @@ class EATA(Method):
         """Not for ETA, as the paper calls the method without its regulariser."""
         return self.fisher > 0
 
+    def asks_by(self) -> Any:
+        """The gradients are those of the global model."""
+        return self.needs_source
+
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
         """The sum over batches of squared gradients, with the model's own predictions as labels."""
         with isolated():

@@ -1,9 +1,10 @@
 """Choosing hyper-parameters on source clients, never on target clients."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import fsum
+from math import fsum, prod
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,17 +20,26 @@ Grid = Mapping[str, Sequence[Any]]
 KnowledgeOf = Callable[[Method], Knowledge]
 
 
+Config = dict[str, Any]
+Row = dict[str, Any]
+
+MOST = 36
+"""Combinations of a grid that are all tried; of a larger one, hyper-parameters are chosen one by one."""
+
+
 @dataclass(frozen=True)
 class Tuned:
     """What tuning found."""
 
     best: Method
-    """The method with the hyper-parameters of the highest mean accuracy; of equal ones the first."""
-    table: list[dict[str, Any]]
-    """One row per combination: its hyper-parameters, the mean "accuracy", that of each of the "clients",
-    and the first "error" ("" if there was none; a client on which the method fails counts as 0)."""
+    """The method with the hyper-parameters of the highest mean accuracy; of equal ones that which is nearest
+    to the defaults, then the first."""
+    table: list[Row]
+    """One row per combination that was tried: its hyper-parameters, the mean "accuracy", that of each of
+    the "clients", and the first "error" ("" if there was none; a client where it fails counts as 0)."""
     at_edge: list[str]
-    """Hyper-parameters whose best value is the least or the greatest of its grid: try beyond it."""
+    """Hyper-parameters whose best value is the least or the greatest of its grid, and better than the next:
+    try beyond it."""
 
 
 def tune(
@@ -40,13 +50,16 @@ def tune(
     streams: Sequence[tuple[Any, Tensor]],
     *,
     batch_size: int = 20,
+    passes: int = 5,
     workers: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuned:
-    """Run a method with every combination of a grid over source clients, and pick the best.
+    """Run a method with the values of a grid over source clients, and pick the best.
 
-    The result is the same for any number of workers.
+    All combinations are tried, if there are not too many (`MOST`). Else hyper-parameters are chosen in their
+    order, one by one: the ones before as chosen, those after at their defaults. The result is the same for
+    any number of workers.
 
     Args:
         name: of the method.
@@ -57,6 +70,8 @@ def tune(
             hyper-parameters, since what source clients tell may depend on them.
         streams: labelled validation data of source clients, a pair (x, y) for each.
         batch_size: of the streams.
+        passes: how often each stream comes. Validation data is a small part of a client's, by default a
+            fifth; a method that learns from batch to batch shall see as many batches as at a target client.
         workers: processes; one per core if None.
         seed: for methods that draw random numbers.
         progress: is told how many runs are done, and how many there are.
@@ -66,7 +81,7 @@ def tune(
     >>> _ = model.load_state_dict({"weight": torch.eye(2), "bias": torch.zeros(2)})
     >>> found = tune("em", {"iterations": (1, 2)}, model, Knowledge(), [(x, torch.tensor([0, 1]))], workers=1)
     >>> found.best, found.at_edge
-    (EM(iterations=1, source_prior=False), ['iterations'])
+    (EM(iterations=2, source_prior=False), [])
     >>> found.table[1]
     {'iterations': 2, 'accuracy': 1.0, 'clients': [1.0], 'error': ''}
     """
@@ -77,44 +92,106 @@ def tune(
     streams = [(x, y) for x, y in streams if len(y)]
     if not streams:
         raise MethodError("there are no source clients with data to tune on: give at least one")
-    configs = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    methods = [make(name, **config) for config in configs]
-    known = [knowledge(method) if callable(knowledge) else knowledge for method in methods]
-
-    def run(number: int) -> tuple[float, str]:
-        config, client = divmod(number, len(streams))
-        with single_thread(), seeded(seed, client):
-            return _accuracy(methods[config], model, known[config], streams[client], batch_size)
-
-    count = len(methods) * len(streams)
-    runs = in_parallel(run, count, min(cores() if workers is None else workers, count), progress)
-    table = []
-    for index, config in enumerate(configs):
-        of_clients = runs[index * len(streams) : (index + 1) * len(streams)]
-        clients = [accuracy for accuracy, _ in of_clients]
-        error = next((error for _, error in of_clients if error), "")
-        table.append(config | {"accuracy": fsum(clients) / len(clients), "clients": clients, "error": error})
+    defaults = {key: getattr(make(name), key, None) for key in grid}
+    parts = [grid] if prod(map(len, grid.values())) <= MOST else [{key: grid[key]} for key in grid]
+    known = _remembered(knowledge)
+    best, table, at_edge = defaults, [], []
+    for part in parts:
+        configs = [best | dict(zip(part, values, strict=True)) for values in product(*part.values())]
+        judge = _Judge(model, streams, batch_size, passes, seed)
+        methods = [make(name, **config) for config in configs]
+        found = judge(methods, [known(method) for method in methods], workers, progress)
+        rows = [config | row for config, row in zip(configs, found, strict=True)]
+        table += rows
+        chosen = _best(rows, defaults)
+        best = {key: chosen[key] for key in grid}
+        at_edge += [key for key in part if _at_edge(key, part[key], chosen, rows)]
     if all(row["error"] for row in table):
         raise MethodError(f"{name} fails with every combination of the grid: {table[0]['error']}")
-    best = max(range(len(table)), key=lambda index: (table[index]["accuracy"], -index))
-    return Tuned(methods[best], table, [key for key in grid if _at_edge(configs[best][key], grid[key])])
+    return Tuned(make(name, **best), table, at_edge)
 
 
-def _accuracy(
-    method: Method, model: nn.Module, knowledge: Knowledge, stream: tuple[Any, Tensor], batch_size: int
-) -> tuple[float, str]:
-    personal, right = method.personal(model, knowledge), 0
-    try:
-        for x, y in client_batches(stream, batch_size):
-            right += int((personal(x).argmax(1) == y).sum())
-    except BatchError as error:  # a step size that is too large shall not end the search
-        return 0.0, str(error)
-    return right / len(stream[1]), ""
+def _remembered(knowledge: Knowledge | KnowledgeOf) -> KnowledgeOf:
+    """Source clients are asked once for all candidates that ask them the same."""
+    if not callable(knowledge):
+        return lambda method: knowledge
+    answers: dict[str, Knowledge] = {}
+
+    def known(method: Method) -> Knowledge:
+        question = repr(method.asks_by())
+        if question not in answers:
+            answers[question] = knowledge(method)
+        return answers[question]
+
+    return known
 
 
-def _at_edge(value: Any, values: Sequence[Any]) -> bool:
-    """Whether it is the first or last of numbers in order; of two or more, else there is no choice."""
-    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
-    if not numbers or len(values) < 2 or list(values) not in (sorted(values), sorted(values, reverse=True)):
+@dataclass(frozen=True)
+class _Judge:
+    """How methods do on the streams of source clients."""
+
+    model: nn.Module
+    streams: Sequence[tuple[Any, Tensor]]
+    batch_size: int
+    passes: int
+    seed: int
+
+    def __call__(
+        self,
+        methods: Sequence[Method],
+        known: Sequence[Knowledge],
+        workers: int | None,
+        progress: Progress | None,
+    ) -> list[Row]:
+        count = len(self.streams)
+
+        def run(number: int) -> tuple[float, str]:
+            method, client = divmod(number, count)
+            with single_thread(), seeded(self.seed, client):
+                return self._accuracy(methods[method], known[method], self.streams[client])
+
+        jobs = len(methods) * count
+        runs = in_parallel(run, jobs, min(cores() if workers is None else workers, jobs), progress)
+        return [_row(runs[index * count : (index + 1) * count]) for index in range(len(methods))]
+
+    def _accuracy(
+        self, method: Method, knowledge: Knowledge, stream: tuple[Any, Tensor]
+    ) -> tuple[float, str]:
+        personal, right = method.personal(self.model, knowledge), 0
+        try:
+            for _ in range(self.passes):
+                for x, y in client_batches(stream, self.batch_size):
+                    right += int((personal(x).argmax(1) == y).sum())
+        except BatchError as error:  # a step size that is too large shall not end the search
+            return 0.0, str(error)
+        return right / len(stream[1]) / self.passes, ""
+
+
+def _row(runs: Sequence[tuple[float, str]]) -> Row:
+    clients = [accuracy for accuracy, _ in runs]
+    error = next((error for _, error in runs if error), "")
+    return {"accuracy": fsum(clients) / len(clients), "clients": clients, "error": error}
+
+
+def _best(rows: Sequence[Row], defaults: Config) -> Row:
+    def merit(index: int) -> tuple[float, int, int]:
+        same = sum(rows[index][key] == value for key, value in defaults.items())
+        return rows[index]["accuracy"], same, -index
+
+    return rows[max(range(len(rows)), key=merit)]
+
+
+def _at_edge(key: str, values: Sequence[Any], best: Row, rows: Sequence[Row]) -> bool:
+    """Whether it is the first or the last of numbers in order, and better than the one beside it."""
+    numbers = [math.inf if value is None else value for value in values]  # None: without a limit
+    if any(isinstance(value, bool | str) for value in numbers) or len(values) < 2:
         return False
-    return bool(value in (values[0], values[-1]))
+    if numbers not in (sorted(numbers), sorted(numbers, reverse=True)):
+        return False
+    beside = {0: 1, len(values) - 1: len(values) - 2}.get(list(values).index(best[key]))
+    if beside is None:
+        return False
+    figures = ("accuracy", "clients", "error", key)
+    others = {name: value for name, value in best.items() if name not in figures}
+    next_to_it = next(row for row in rows if row[key] == values[beside] and others.items() <= row.items())
+    return bool(best["accuracy"] > next_to_it["accuracy"])
