@@ -96,6 +96,24 @@ def test_compare(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
         assert line["accuracy"] == pytest.approx(100 * mean)
 
 
+def test_compare_with_other_clients(said: dict[str, Any], tmp_path: Path) -> None:
+    """Those of a manifest: the same where it is the model's own, others where it is not."""
+
+    def compared(out: str, **choices: Any) -> dict[str, Any]:
+        manifest = tmp_path / f"{out}.json"
+        ttpfl.data.federate("digits", manifest=manifest, **{"seed": 5, **CLIENTS, **choices})
+        words = ["compare", said["train"]["result"], "--population", str(manifest), "--methods", "none,tent"]
+        words += ["--batch-size", "16", "--order", "mixed", "--workers", "0", "--out", str(tmp_path / out)]
+        result = CliRunner().invoke(app, [*words, "--json"])
+        assert result.exit_code == 0, result.output
+        assert ("note: the model was not trained for these clients" in result.stderr) == bool(choices)
+        return {line["method"]: line["accuracy"] for line in json.loads(result.stdout)["methods"]}
+
+    own = {line["method"]: line["accuracy"] for line in said["compare"]["methods"]}
+    assert compared("same") == {method: own[method] for method in ("none", "tent")}
+    assert compared("other", shift="none")["none"] != own["none"]
+
+
 def without_cost(rows: list[Row]) -> list[Row]:
     """Time is never the same twice."""
     return [{name: value for name, value in row.items() if name != "cost"} for row in rows]

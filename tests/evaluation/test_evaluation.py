@@ -123,6 +123,16 @@ def test_workers_and_interruptions_change_nothing(
     assert plain(again) == alone
     assert done[0] == (4, 9)
     assert done[-1] == (9, 9)
+    more = compare(model, evaluator, [*chosen, (make("t3a"), Knowledge())], run_dir=tmp_path, workers=0)
+    assert plain(more)[:9] == alone  # a method can be added
+    told = Knowledge({name: 2 * tensor for name, tensor in known.summary.items()})
+    done.clear()
+    compare(model, evaluator, [(bbse, told)], run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
+    assert len(done) == 3  # it knows something else, so that its rows are others
+    others = data.federate("digits", shift="hybrid", source_clients=8, target_clients=3, samples=60, seed=9)
+    elsewhere = Evaluator(others.population.target, others.answers, evaluator.batch_size)
+    with pytest.raises(DataError, match="another comparison"):  # though the clients have the same names
+        compare(model, elsewhere, chosen, run_dir=tmp_path)
     other = Evaluator(evaluator.target, evaluator.answers, batch_size=8)
     with pytest.raises(DataError, match="another comparison"):
         compare(model, other, chosen, run_dir=tmp_path)

@@ -90,6 +90,15 @@ def test_rates_may_come_from_elsewhere(path: Path) -> None:
         ("cases.a.learn.rate=1.0", "no key 'rate' in learn"),
         ('methods=["none", "none"]', "'none' is compared twice"),
         ("rounds", "--set rounds: it takes the form key=value"),
+        ('methods=["none", "tentt"]', "'tentt': there is no method 'tentt'; did you mean 'tent'?"),
+        (
+            'entries=[{label="e", method="em", config={iteration=3}}]',
+            "'e': em has no hyper-parameter 'iteration'",
+        ),
+        (
+            'entries=[{label="f", method="fixed-rates", config={mode="x"}}]',
+            "'f': mode is 'x': it must be one",
+        ),
         ("train=3", "train in recipe is 3: it must be a dict"),
     ],
 )

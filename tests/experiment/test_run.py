@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from ttpfl.errors import DataError
 from ttpfl.evaluation import Evaluator
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import recipe as recipes
@@ -15,6 +17,8 @@ from ttpfl.experiment.run import run
 from ttpfl.experiment.store import Store
 from ttpfl.experiment.tables import accuracies, load, markdown
 from ttpfl.experiment.workshop import Workshop
+from ttpfl.models import save_model, shallow_cnn
+from ttpfl.report import write_report
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-def shop_in(folder: Path) -> Workshop:
-    return Workshop(Store(folder / "stages"), folder / "data", workers=0)
+def shop_in(folder: Path, data: Path | None = None) -> Workshop:
+    return Workshop(Store(folder / "stages"), data or folder / "data", workers=0)
 
 
 @pytest.mark.parametrize("name", recipes.known())
@@ -105,7 +109,7 @@ def test_the_figures_are_those_of_the_model_at_the_clients(tmp_path: Path) -> No
     model, (population, answers, _) = stages.model(shop, config), shop.clients(config)
     for number, client in enumerate(population.target):
         x = np.concatenate([batch.numpy() for batch in client.stream(7)])
-        right = (plain(model)(__import__("torch").from_numpy(x)).argmax(1) == answers[client.id]).double()
+        right = (plain(model)(torch.from_numpy(x)).argmax(1) == answers[client.id]).double()
         assert results["runs"][0]["entries"][0]["accuracy"][number] == pytest.approx(float(right.mean()))
     cell = accuracies(results)["none"][""]
     assert cell[0] == pytest.approx(100 * Evaluator(population.target, answers).of_model(model)["accuracy"])
@@ -119,6 +123,71 @@ def test_samples_are_pictures_of_clients_with_answers(tmp_path: Path) -> None:
     client = found["runs"][0]["clients"][0]
     assert {"size", "rgb", "label", "before", "after"} == set(client["images"][0])
     assert len(client["images"]) == 8
+
+
+def test_samples_of_methods_that_are_compared_no_more_are_removed(tmp_path: Path) -> None:
+    run(read("demo", "smoke"), shop_in(tmp_path), tmp_path / "demo")
+    assert (tmp_path / "demo" / "samples.json").exists()
+    run(read("demo", "smoke", ['methods=["none", "em"]']), shop_in(tmp_path), tmp_path / "demo")
+    assert not (tmp_path / "demo" / "samples.json").exists()
+
+
+OWN = """
+methods = ["none", "atp-batch"]
+data = { name = "arrays" }
+train = { rounds = 1, batch_size = 8 }
+learn = { rounds = 1, batch_size = 4 }
+test = { batch_size = 8 }
+"""
+
+
+def own_clients(folder: Path, seed: int) -> None:
+    """Two source clients, and two target clients of which one has no labels, as the layout `arrays`."""
+    random = np.random.default_rng(seed)
+    for name in ("source/a", "source/b", "target/c", "target/d"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        x, y = random.integers(256, size=(40, 20, 20, 3), dtype=np.uint8), random.integers(3, size=40)
+        np.savez(folder / f"{name}.npz", x=x, **({} if name == "target/d" else {"y": y}))
+
+
+def test_clients_of_ones_own_and_data_that_changed(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(OWN)
+    recipe = read(tmp_path / "own.toml")
+    own_clients(tmp_path / "data", 0)
+    (one,) = run(recipe, shop_in(tmp_path), tmp_path / "demo")["runs"]
+    assert [client["id"] for client in one["clients"]] == ["c"]  # nobody can judge the other
+    assert all(len(entry["accuracy"]) == 1 for entry in one["entries"])
+    assert not any("source and to a target" in check for check in one["population"]["checks"])  # unchecked
+    assert write_report(tmp_path / "demo").exists()
+    own_clients(tmp_path / "data", 1)
+    with pytest.raises(DataError, match=r"arrays is not what the stages in .* were computed with"):
+        run(recipe, shop_in(tmp_path), tmp_path / "demo")
+    (tmp_path / "data" / "target" / "c.npz").unlink()
+    with pytest.raises(DataError, match="nobody knows the labels of the target clients of arrays"):
+        run(recipe, shop_in(tmp_path / "anew", tmp_path / "data"), tmp_path / "anew")
+
+
+def test_weights_that_changed_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        save_model(tmp_path / "data" / "begin.safetensors", shallow_cnn(10, image_size=28))
+        recipe = read("demo", "smoke", ["model.weights=begin.safetensors", 'methods=["none"]'])
+        if seed == 0:
+            run(recipe, shop_in(tmp_path), tmp_path / "demo")
+    with pytest.raises(DataError, match=r"begin\.safetensors is not what the stages"):
+        run(recipe, shop_in(tmp_path), tmp_path / "demo")
+
+
+def test_target_clients_are_looked_at_during_learning(tmp_path: Path) -> None:
+    recipe = read("demo", "smoke", ["learn.eval_every=1", "train.eval_every=1"])
+    (one,) = run(recipe, shop_in(tmp_path), tmp_path / "demo")["runs"]
+    entry = next(entry for entry in one["entries"] if entry["rates"])
+    assert set(one["training"][0]["target"]) == {"accuracy", "loss"}
+    seen = entry["rates"]["history"][-1]["target"]
+    assert set(seen) == {"batch", "batch_loss", "online", "online_loss"}
+    assert seen["batch"] == pytest.approx(np.mean(entry["accuracy"]))
+    assert seen["batch_loss"] == pytest.approx(np.mean(entry["loss"]), rel=1e-5)
 
 
 def test_tables_show_mean_and_spread_over_seeds_beside_the_paper() -> None:

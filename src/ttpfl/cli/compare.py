@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ttpfl.data.clients import SourceClient
+    from ttpfl.data.federate import Federated
     from ttpfl.methods.base import Knowledge, Method
     from ttpfl.rates import Rates
 
@@ -35,6 +36,14 @@ def compare(
     ] = None,
     stats_rates: Annotated[
         Path | None, typer.Option(help="Rates for ATP-stats.", dir_okay=False, show_default=False)
+    ] = None,
+    population: Annotated[
+        Path | None,
+        typer.Option(
+            help="A manifest of `ttpfl data make`, for other clients than the model was trained for.",
+            dir_okay=False,
+            show_default=False,
+        ),
     ] = None,
     methods: Annotated[
         str | None,
@@ -76,17 +85,32 @@ def compare(
     from ttpfl.rates import Rates
 
     model, card = trained_model(model_file, arch)
-    population, answers, _ = clients_of(card, model_file, data_dir, out)
+    clients = (
+        clients_of(card, model_file, data_dir, out)
+        if population is None
+        else _other_clients(population, card, data_dir)
+    )
     files = {"all": rates, "params": params_rates, "stats": stats_rates}
     known = {kind: Rates.load(path, model=model) for kind, path in files.items() if path is not None}
-    chosen, tuning = _prepared(methods, model, known, population.source, batch_size, workers, tune)
-    evaluator = Evaluator(population.target, answers, batch_size, order, seed)
+    chosen, tuning = _prepared(methods, model, known, clients.population.source, batch_size, workers, tune)
+    evaluator = Evaluator(clients.population.target, clients.answers, batch_size, order, seed)
     with resumable("the same command goes on where it was"), progress("comparing") as advance:
         found = run(model, evaluator, chosen, run_dir=out, workers=workers, progress=advance)
     results = out / "results.json"
     found.save(results, tuning=tuning)
     facts = {"results": results, "methods": lines(found)}
     answer(facts, comparison_table(found), f"{results} written", as_json=json)
+
+
+def _other_clients(manifest: Path, card: "dict[str, Any]", data_dir: Path | None) -> "Federated":
+    """Clients that a manifest describes, built again."""
+    from ttpfl.data.federate import load_population
+
+    clients = load_population(manifest, data_dir=data_dir)
+    if clients.manifest.digest != card.get("population"):
+        said = "the model was not trained for these clients: it may have seen images of target clients"
+        typer.echo(f"note: {said}", err=True)
+    return clients
 
 
 def _prepared(

@@ -1,7 +1,6 @@
 """`ttpfl run`, `ttpfl recipe` and `ttpfl results`: every table and figure as one command."""
 
 import shlex
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +68,7 @@ def run(
     shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
     folder = out / f"{chosen.name}-{chosen.preset}"
     with resumable("the same command goes on where it was"):
-        results = compute(chosen, shop, folder, _command(chosen))
+        results = compute(chosen, shop, folder, _command(recipe, chosen))
     page = write_report(folder)
     facts = {"results": folder / "results.json", "report": page, "accuracy": accuracies(results)}
     last = f"{facts['results']} written; look at {page}"
@@ -140,7 +139,9 @@ def picture(
     typer.echo(f"{out} written")
 
 
-def _command(recipe: "Recipe") -> str:
-    """What runs the same again, without the places on this machine."""
-    changes = (word for key, value in recipe.changes.items() for word in ("--set", f"{key}={dumps(value)}"))
-    return shlex.join(["ttpfl", "run", recipe.name, "--preset", recipe.preset, *changes])
+def _command(name: str, recipe: "Recipe") -> str:
+    """What runs the same again, without the places of data and runs on this machine."""
+    from ttpfl.experiment.toml import value
+
+    changes = (word for key, said in recipe.changes.items() for word in ("--set", f"{key}={value(said)}"))
+    return shlex.join(["ttpfl", "run", name, "--preset", recipe.preset, *changes])

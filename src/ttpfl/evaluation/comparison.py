@@ -97,9 +97,10 @@ def compare(
     workers = cores() if workers is None else workers
     if model.training:
         raise DataError(f"{type(model).__name__} is in training mode: put it into evaluation mode before")
-    setting = _setting(model, evaluator, methods)
+    setting = _setting(model, evaluator)
     jobs = [(number, client) for number in range(len(methods)) for client in evaluator.clients()]
-    keys = [_key(methods[number][0], evaluator.target[client].id) for number, client in jobs]
+    heads = [[method.name, asdict(method), _hash_of(known)] for method, known in methods]
+    keys = [json.dumps([*heads[n], evaluator.target[client].id], sort_keys=True) for n, client in jobs]
     known = _read(run_dir, setting)
     missing = [index for index, key in enumerate(keys) if key not in known]
 
@@ -130,25 +131,28 @@ def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, kn
     }
 
 
-def _setting(
-    model: nn.Module, evaluator: Evaluator, methods: Sequence[tuple[Method, Knowledge]]
-) -> dict[str, Any]:
-    knowledge = hashlib.sha256()
-    for _, known in methods:
-        knowledge.update(repr([(k, v.values.tolist()) for k, v in known.rates.items()]).encode())
-        knowledge.update(repr([(k, v.tolist()) for k, v in known.summary.items()]).encode())
+def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:
+    """What all rows have in common; rows of another setting are not taken over."""
+    images = hashlib.sha256()
+    for number in evaluator.clients():
+        client = evaluator.target[number]
+        images.update(repr((client.facts.name, client.corruption)).encode())
+        images.update(client.ids.tobytes())
+        images.update(evaluator.labels(client).tobytes())
     return {
         "model": weights_hash(model),
-        "knowledge": knowledge.hexdigest(),
         "clients": [evaluator.target[client].id for client in evaluator.clients()],
+        "images": images.hexdigest(),
         "batch_size": evaluator.batch_size,
         "order": evaluator.order,
         "seed": evaluator.seed,
     }
 
 
-def _key(method: Method, client: str) -> str:
-    return json.dumps([method.name, asdict(method), client], sort_keys=True)
+def _hash_of(knowledge: Knowledge) -> str:
+    said = [(kind, rates.values.tolist()) for kind, rates in knowledge.rates.items()]
+    told = [(name, tensor.tolist()) for name, tensor in knowledge.summary.items()]
+    return hashlib.sha256(repr([said, told]).encode()).hexdigest()
 
 
 def _read(run_dir: str | PathLike[str] | None, setting: dict[str, Any]) -> dict[str, Row]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -64,25 +64,36 @@ class Evaluator:
         seconds = time.perf_counter() - begin
         return figures(torch.cat(logits), torch.from_numpy(labels)), seconds
 
+    def labels(self, client: TargetClient) -> NDArray[np.int64]:
+        """Of its images, in their order."""
+        labels = self.answers.of(client)
+        if labels is None:
+            raise DataError(f"nobody knows the labels of client {client.id!r}")
+        return labels
+
     def stream(self, client: int) -> tuple[list[Tensor], NDArray[np.int64], Ids]:
         """A client's batches in the order in which they come; the labels and ids of their images."""
         target = self.target[client]
-        labels = self.answers.of(target)
-        if labels is None:
-            raise DataError(f"nobody knows the labels of client {target.id!r}")
+        labels = self.labels(target)
         order = order_of(self.order, labels, (self.seed, *target.id.encode()))
         ids = target.ids[order]
         # Copies: what is handed out does not know of the other batches.
         batches = [batch.clone() for batch in target.tensor(ids).split(self.batch_size)]
         return batches, labels[order], ids
 
+    def means(self, fresh: Callable[[], Predictor]) -> tuple[float, float]:
+        """Accuracy and loss over all clients; every one gets a fresh predictor."""
+        found = [self.judge(client, fresh())[0] for client in self.clients()]
+        return float(np.mean([one.accuracy for one in found])), float(np.mean([one.loss for one in found]))
+
     def mean_accuracy(self, fresh: Callable[[], Predictor]) -> float:
-        """Over all clients; every one gets a fresh predictor."""
-        return float(np.mean([self.judge(client, fresh())[0].accuracy for client in self.clients()]))
+        """Over all clients."""
+        return self.means(fresh)[0]
 
     def of_model(self, model: nn.Module) -> dict[str, float]:
         """A model that does not adapt; for `train(evaluate=...)`."""
-        return {"accuracy": self.mean_accuracy(lambda: plain(model))}
+        accuracy, loss = self.means(lambda: plain(model))
+        return {"accuracy": accuracy, "loss": loss}
 
     def of_rates(self, model: nn.Module, rates: Rates) -> dict[str, float]:
         """A model that adapts with these rates; for `learn(evaluate=...)`."""
@@ -90,7 +101,10 @@ class Evaluator:
         def fresh(mode: Mode) -> Callable[[], Predictor]:
             return lambda: Personalizer(model, rates, mode=mode)
 
-        return {mode: self.mean_accuracy(fresh(mode)) for mode in ("batch", "online")}
+        figures = {}
+        for mode in get_args(Mode):
+            figures[mode], figures[f"{mode}_loss"] = self.means(fresh(mode))
+        return figures
 
 
 def plain(model: nn.Module) -> Predictor:

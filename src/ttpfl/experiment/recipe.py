@@ -9,8 +9,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ttpfl.errors import RecipeError
+from ttpfl.errors import MethodError, RecipeError
 from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, known_key, merged
+from ttpfl.methods import make
 
 TOP = {
     "title": str, "question": str, "kind": str, "seeds": list, "methods": list, "entries": list,
@@ -48,6 +49,7 @@ class Recipe:
         for case in self.cases:
             self.config(case, 0)
         for entry in self.entries:
+            _check_method(entry)
             Config.of(merged(self._sections(), entry.rates), 0)
 
     @property
@@ -172,6 +174,15 @@ def _check(tree: Tree, name: str) -> None:
     labels = [*tree.get("methods", []), *(said["label"] for said in tree.get("entries", []))]
     if twice := {label for label in labels if labels.count(label) > 1}:
         raise RecipeError(f"{sorted(twice)[0]!r} is compared twice in {name}: give it another label")
+
+
+def _check_method(entry: Entry) -> None:
+    """Before hours of training, and not after them."""
+    if entry.method != TOY:
+        try:
+            make(entry.method, **entry.config)
+        except MethodError as error:
+            raise RecipeError(f"{entry.label!r}: {error}") from None
 
 
 def _kinds(tree: Tree, kinds: Mapping[str, type], where: str) -> None:

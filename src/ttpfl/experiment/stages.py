@@ -1,5 +1,6 @@
 """The stages of an experiment; each asks for those before it, and is computed only once."""
 
+import hashlib
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ttpfl.data.clients import evenly
+from ttpfl.data.clients import Labels, TargetClient, evenly
 from ttpfl.data.federate import Federated
+from ttpfl.errors import DataError
 from ttpfl.evaluation import Evaluator, compare, gather
 from ttpfl.experiment.config import Config
 from ttpfl.experiment.inputs import (
@@ -44,7 +46,10 @@ class Chosen:
 
 def population(shop: Workshop, config: Config) -> Result:
     """What is known about the clients."""
-    return shop.store.get("population", population_inputs(config), lambda _: described(shop.clients(config)))
+    inputs = population_inputs(config)
+    found = shop.store.get("population", inputs, lambda _: described(shop.clients(config)))
+    _check_same(shop, config.data.name, found["population"]["digest"], shop.clients(config).manifest.digest)
+    return found
 
 
 def trained(shop: Workshop, config: Config) -> Result:
@@ -58,7 +63,6 @@ def trained(shop: Workshop, config: Config) -> Result:
             "num_classes": len(facts.classes),
             "image_size": facts.image_size[0],
         }
-        weights = shop.file(config.model.weights) if config.model.weights else None
         with seeded(config.seed):
             begin = load_backbone(build(**said), weights)
         shared = shop.store.folder("training", training_inputs(config))
@@ -80,9 +84,22 @@ def trained(shop: Workshop, config: Config) -> Result:
                 },
             )
         _take_over(run_dir / "model.safetensors", folder)
-        return {"history": found.history}
+        return {"history": found.history, "weights": digest}
 
-    return shop.store.get("model", model_inputs(config), work)
+    weights = shop.file(config.model.weights) if config.model.weights else None
+    digest = None if weights is None else hashlib.sha256(weights.read_bytes()).hexdigest()
+    found = shop.store.get("model", model_inputs(config), work)
+    _check_same(shop, str(weights), found.get("weights"), digest)
+    return found
+
+
+def _check_same(shop: Workshop, name: str, before: str | None, now: str | None) -> None:
+    """Stages are found by names and settings. What files with these names hold must be as it was."""
+    if before != now:
+        raise DataError(
+            f"{name} is not what the stages in {shop.store.root} were computed with: "
+            "remove that folder, or begin elsewhere (--out)"
+        )
 
 
 def model(shop: Workshop, config: Config) -> nn.Module:
@@ -186,30 +203,35 @@ def described(federated: Federated) -> Result:
     clients, answers, manifest = federated
     classes = clients.facts.classes
 
-    def said(number: int) -> Result:
-        client = clients.target[number]
-        labels = answers.of(client)
+    def said(client: TargetClient, labels: Labels) -> Result:
         return {
             "id": client.id,
             "domain": client.domain,
             "corruption": None if client.corruption is None else client.corruption._asdict(),
-            "labels": [] if labels is None else np.bincount(labels, minlength=len(classes)).tolist(),
+            "labels": np.bincount(labels, minlength=len(classes)).tolist(),
             "size": len(client),
         }
 
+    labelled = [(one, labels) for one in clients.target if (labels := answers.of(one)) is not None]
+    if not labelled:
+        raise DataError(
+            f"nobody knows the labels of the target clients of {clients.facts.name}: nothing to see"
+        )
+    checks = [
+        "no image of a source client is in its training and in its validation data",
+        f"the clients are those of the manifest with hash {manifest.digest[:12]}",
+    ]
+    if "shift" in manifest.setting:  # whoever brings clients of their own knows whose pictures are whose
+        checks.insert(0, "no image belongs both to a source and to a target client")
     summary = {
         "digest": manifest.digest,
         "name": clients.facts.name,
         "classes": list(classes),
         "source_clients": len(clients.source),
-        "target_clients": len(clients.target),
-        "checks": [
-            "no image belongs both to a source and to a target client",
-            "no image of a source client is in its training and in its validation data",
-            f"the clients are those of the manifest with hash {manifest.digest[:12]}",
-        ],
+        "target_clients": len(labelled),
+        "checks": checks,
     }
-    return {"population": summary, "clients": [said(number) for number in range(len(clients.target))]}
+    return {"population": summary, "clients": [said(*one) for one in labelled]}
 
 
 def _modules(rates: Rates) -> list[Result]:

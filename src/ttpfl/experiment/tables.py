@@ -1,7 +1,7 @@
 """Results as tables: accuracy of every entry in every case, beside the paper's."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ttpfl.errors import RecipeError
 from ttpfl.evaluation.summary import average_ranks
+from ttpfl.experiment.toml import value
 
 Results = dict[str, Any]
 MARK = "<!-- results -->"
@@ -102,7 +103,7 @@ def _circumstances(results: Results) -> str:
     """Which recipe it was, how much was computed, and where."""
     said, made, configs = results["recipe"], results["made"], [run["config"] for run in results["runs"]]
     seeds = len({run["seed"] for run in results["runs"]})
-    work = [f"`{said['name']}`, preset {said['preset']}"]
+    work = [f"`{said['name']}`, preset {said['preset']}", *_changes(said.get("set", {}))]
     if "train.rounds" in configs[0]:
         work.append(f"{_range(configs, 'train.rounds')} rounds of training")
         if any(entry.get("rates") for run in results["runs"] for entry in run["entries"]):
@@ -111,6 +112,13 @@ def _circumstances(results: Results) -> str:
     minutes = sum(made["seconds"].values()) / 60
     work.append(f"{minutes:.0f} minutes on {made['machine']}" if minutes >= 1 else f"on {made['machine']}")
     return ", ".join(work) + ("; the paper's in brackets" if results.get("paper") else "")
+
+
+def _changes(said: Mapping[str, Any]) -> list[str]:
+    """What was asked for other than the recipe; which methods and cases, the table shows."""
+    shown = [f"`{key}={value(said[key])}`" for key in said if key not in ("methods", "only", "entries")]
+    parts = [name for key, name in (("methods", "methods"), ("only", "cases")) if key in said]
+    return [*shown, *([f"not all {' and '.join(parts)}"] if parts else [])]
 
 
 def _range(configs: Sequence[dict[str, Any]], key: str) -> str:

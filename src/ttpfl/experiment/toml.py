@@ -31,15 +31,15 @@ def complete(recipe: Recipe) -> str:
 def _tables(tree: dict[str, Any], path: tuple[str, ...]) -> str:
     """Plain values first, then tables: TOML wants it so."""
     lines, tables = [], []
-    for key, value in tree.items():
+    for key, said in tree.items():
         if key == SEEDED:
             continue
-        if value is None:
+        if said is None:
             lines.append(f"# {_key(key)} is not set")
-        elif isinstance(value, dict) and value:
-            tables.append(_tables(value, (*path, key)))
+        elif isinstance(said, dict) and said:
+            tables.append(_tables(said, (*path, key)))
         else:
-            lines.append(f"{_key(key)} = {_value(value)}")
+            lines.append(f"{_key(key)} = {value(said)}")
     head = f"\n[{'.'.join(map(_key, path))}]\n" if path and lines else ""
     return head + "\n".join(lines) + ("\n" if lines else "") + "".join(tables)
 
@@ -48,9 +48,14 @@ def _key(key: str) -> str:
     return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value)
+def value(said: Any) -> str:
+    """A value as TOML has it.
+
+    >>> print(value({"image size": [32, 32]}))
+    { "image size" = [32, 32] }
+    """
+    if isinstance(said, dict):
+        return "{ " + ", ".join(f"{_key(k)} = {value(v)}" for k, v in said.items()) + " }"
+    if isinstance(said, (list, tuple)):
+        return "[" + ", ".join(map(value, said)) + "]"
+    return json.dumps(said)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import cast, get_args
 
 import torch
 from torch import nn
@@ -28,6 +29,10 @@ class FixedRates(Method):
     modules: str = tunable("*", "state-dict keys with the wildcards * and ?; several with | between them")
     mode: str = tunable("batch", "batch, or online for the mean of all directions so far")
 
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise MethodError(f"mode is {self.mode!r}: it must be one of {', '.join(get_args(Mode))}")
+
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model, ready to move these modules."""
         rates, patterns = Rates.zeros(model), self.modules.split("|")
@@ -35,5 +40,4 @@ class FixedRates(Method):
         if not any(moving):
             raise MethodError(f"no module is called {self.modules!r}; there are: {', '.join(rates.names)}")
         values = rates.with_values(torch.tensor(moving, dtype=rates.values.dtype) * self.rate)
-        mode: Mode = "online" if self.mode == "online" else "batch"
-        return Personalized(Personalizer(model, values, mode=mode))
+        return Personalized(Personalizer(model, values, mode=cast(Mode, self.mode)))
