@@ -116,6 +116,8 @@ class Run(TypedDict):
     clients: list[Client]
     training: list[Record]
     entries: list[Entry]
+    toy: NotRequired[dict[str, Any]]
+    """What `ttpfl.toy.toy` gives, where that was the run."""
 
 
 class Results(TypedDict):
