@@ -77,6 +77,15 @@ def equal(a: list[Tensor], b: list[Tensor]) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+def test_a_method_that_says_so_does_not_remember(case: Case) -> None:
+    if case.method.remembers or case.method.name == "memo":  # whose augmentations are drawn anew each time
+        pytest.skip("it may answer otherwise after other batches")
+    first, second, third = case.stream()
+    personal = case.personal()
+    alone = case.personal()(third)
+    assert torch.equal(answers(personal, [first, second, third])[2], alone)
+
+
 def test_answers_are_logits_of_every_sample_and_nothing_else_changes(case: Case) -> None:
     batches = case.stream()
     kept = copy.deepcopy(batches)

@@ -142,7 +142,9 @@ def test_source_clients_are_asked_when_the_question_is_another(
     assert asked == wanted
 
 
-def test_a_method_that_learns_is_seen_over_as_many_batches_as_it_will_have() -> None:
+def test_a_method_that_learns_is_seen_over_as_many_batches_as_it_will_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """In the first batch of its one client a slow learner has learned nothing: all would be equal."""
     stream = (torch.linspace(-1, 1, 40), (torch.linspace(-1, 1, 40) > TRUTH).long())
     grid = {"speed": (0.0, 0.1, 0.5)}
@@ -157,6 +159,9 @@ def test_a_method_that_learns_is_seen_over_as_many_batches_as_it_will_have() -> 
         assert row["accuracy"] == pytest.approx(sum(right) / 4)
     assert found.best.speed == 0.5
     assert found.at_edge == ["speed"]
+    monkeypatch.setattr(base._methods["learner"], "remembers", False)  # it said that it does not learn
+    found = tune("learner", grid, Threshold(), Knowledge(), [stream], batch_size=40, passes=4, workers=1)
+    assert found.table == once.table
 
 
 def test_large_grids_are_searched_one_by_one() -> None:

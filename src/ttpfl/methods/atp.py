@@ -19,6 +19,7 @@ class _ATP(Method):
     """
 
     mode: ClassVar[Mode] = "batch"
+    remembers = False
     needs_rates: ClassVar[str] = "all"
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
@@ -41,6 +42,7 @@ class ATPOnline(_ATP):
     """Every module moves along the mean of its directions on all batches so far, as its rate says."""
 
     mode: ClassVar[Mode] = "online"
+    remembers = True
 
 
 @method("atp-params")

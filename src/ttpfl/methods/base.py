@@ -75,6 +75,8 @@ class Method(ABC):
     name: ClassVar[str] = ""
     needs_rates: ClassVar[str | None] = None
     """Which of the learned rates it cannot do without."""
+    remembers: ClassVar[bool] = True
+    """Whether what it answers depends on the batches before. If not, say so: it is tuned faster."""
 
     @abstractmethod
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:

@@ -28,6 +28,8 @@ class BBSE(Method):
     ICML 2018.
     """
 
+    remembers = False
+
     soft: bool = tunable(False, "use predicted probabilities instead of predicted classes")
     uniform: float = tunable(UNIFORM, "the share of the uniform prior", grid=(0.001, 0.01, 0.1, 0.5, 0.9))
     cutoff: float = tunable(

@@ -22,6 +22,8 @@ class BNAdapt(Method):
     Corruptions by Covariate Shift Adaptation", NeurIPS 2020.
     """
 
+    remembers = False
+
     prior: float = tunable(
         16.0,
         "how many samples the stored statistics count for; 0 is the batch alone",

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ class EM(Method):
     Probabilities: A Simple Procedure", Neural Computation 2002.
     """
 
-    online: ClassVar[bool] = False
+    remembers = False
 
     iterations: int = tunable(2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100))
     source_prior: bool = tunable(
@@ -62,7 +62,7 @@ class EM(Method):
 class EMOnline(EM):
     """EM with the mean of the priors that were found on all of the client's samples so far."""
 
-    online: ClassVar[bool] = True
+    remembers = True
 
 
 class _Weighted(Personal):
@@ -76,7 +76,7 @@ class _Weighted(Personal):
             start = at_least_float32(check_finite(self.model(batch))).log_softmax(1)
             start = start - self._log_source.to(start)
             log_prior = estimate(start, self._config.iterations)
-            if self._config.online:
+            if self._config.remembers:
                 self._log_total = log_prior = torch.logaddexp(
                     self._log_total.to(start), log_prior + math.log(len(start))
                 )

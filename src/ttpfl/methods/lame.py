@@ -32,6 +32,8 @@ class LAME(Method):
     iterations; it tunes neighbours over 1, 3, 5 and the affinity over all three.
     """
 
+    remembers = False
+
     affinity: str = tunable(
         "rbf",
         "rbf (by distance), knn (1 for the nearest, else 0) or linear (cosine)",

@@ -35,6 +35,8 @@ class MEMO(Method):
     step: tune it.
     """
 
+    remembers = False
+
     lr: float = tunable(0.005, "step size", grid=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05))
     augmentations: int = tunable(16, "augmentations per image")
     padding: int = tunable(4, "mirrored pixels around the image out of which crops are taken")

@@ -14,6 +14,8 @@ from ttpfl.methods.base import Knowledge, Method, Personal, method
 class NoAdaptation(Method):
     """The global model as it is."""
 
+    remembers = False
+
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model itself."""
         return _Plain(model)

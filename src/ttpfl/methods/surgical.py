@@ -27,6 +27,8 @@ class Surgical(Method):
     Distribution Shifts", ICLR 2023.
     """
 
+    remembers = False
+
     lr: float = tunable(0.1, "step size", (1e-3, 1e-2, 0.1, 1.0, 10.0))
     block: str = tunable("", "the block that adapts; the best on source data if empty")
 

@@ -158,13 +158,14 @@ class _Judge:
         self, method: Method, knowledge: Knowledge, stream: tuple[Any, Tensor]
     ) -> tuple[float, str]:
         personal, right = method.personal(self.model, knowledge), 0
+        passes = self.passes if method.remembers else 1  # it would answer the same again
         try:
-            for _ in range(self.passes):
+            for _ in range(passes):
                 for x, y in client_batches(stream, self.batch_size):
                     right += int((personal(x).argmax(1) == y).sum())
         except BatchError as error:  # a step size that is too large shall not end the search
             return 0.0, str(error)
-        return right / len(stream[1]) / self.passes, ""
+        return right / len(stream[1]) / passes, ""
 
 
 def _row(runs: Sequence[tuple[float, str]]) -> Row:
