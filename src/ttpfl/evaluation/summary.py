@@ -81,6 +81,11 @@ class Spread(NamedTuple):
     deviation: float
     """Standard deviation over seeds (of a sample, with n - 1); NaN if there is one seed."""
 
+    @classmethod
+    def of(cls, means: Sequence[float]) -> "Spread":
+        """From the mean of each seed."""
+        return cls(statistics.fmean(means), statistics.stdev(means) if len(means) > 1 else float("nan"))
+
     def __str__(self) -> str:
         return f"{self.mean:.2f}±{self.deviation:.2f}"
 
@@ -94,12 +99,10 @@ def over_seeds(comparisons: Sequence[Comparison]) -> dict[str, Spread]:
     72.00±2.00
     """
     methods = _methods_of_all("comparisons", [comparison.methods for comparison in comparisons])
-    found = {}
-    for method in methods:
-        means = [100 * float(np.mean(comparison.of(method))) for comparison in comparisons]
-        deviation = statistics.stdev(means) if len(means) > 1 else float("nan")
-        found[method] = Spread(statistics.fmean(means), deviation)
-    return found
+    return {
+        method: Spread.of([100 * float(np.mean(comparison.of(method))) for comparison in comparisons])
+        for method in methods
+    }
 
 
 def ranks_over_settings(settings: Mapping[str, Sequence[Comparison]]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from ttpfl.errors import RecipeError
-from ttpfl.evaluation.summary import average_ranks
+from ttpfl.evaluation.summary import Spread, average_ranks
 from ttpfl.experiment.toml import value
 
 Results = dict[str, Any]
@@ -65,8 +65,8 @@ def accuracies(results: Results) -> dict[str, dict[str, Cell]]:
 
 
 def _cell(values: Sequence[float]) -> Cell:
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return float(np.mean(values)), spread
+    mean, deviation = Spread.of(values)
+    return mean, deviation if len(values) > 1 else None
 
 
 def ranks(results: Results) -> dict[str, float]:

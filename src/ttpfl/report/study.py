@@ -4,10 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import stdev
 
 from ttpfl.evaluation.comparison import Comparison, Row
-from ttpfl.evaluation.summary import BASELINE, Line, average_ranks, lines
+from ttpfl.evaluation.summary import BASELINE, Line, Spread, average_ranks, lines
 from ttpfl.report.numbers import listed
 from ttpfl.report.schema import Entry, Results, Run, Samples
 
@@ -136,10 +135,8 @@ def _number(value: float | None) -> float:
 
 
 def _spread(runs: Sequence[Run], label: str) -> float:
-    means = [
-        sum(entry["accuracy"]) / len(entry["accuracy"]) for run in runs if (entry := entry_of(run, label))
-    ]
-    return 100 * stdev(means) if len(means) > 1 else math.nan
+    found = [entry["accuracy"] for run in runs if (entry := entry_of(run, label))]
+    return Spread.of([100 * sum(accuracies) / len(accuracies) for accuracies in found]).deviation
 
 
 __all__ = ["BASELINE", "Case", "Study", "entry_of", "study"]
