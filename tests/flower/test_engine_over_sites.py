@@ -4,9 +4,11 @@ import json
 import re
 from dataclasses import asdict, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -165,6 +167,39 @@ def vector(*values: float) -> Any:
     return change
 
 
+def bytes_of(data: bytes) -> Any:
+    """An array as it may come from anybody: what it says of itself need not be true."""
+
+    def change(content: Any) -> None:
+        content["arrays"] = ArrayRecord({"vector": Array("float32", (23,), "numpy.ndarray", data)})
+
+    return change
+
+
+def saved(array: np.ndarray) -> bytes:
+    file = BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def archive() -> bytes:
+    file = BytesIO()
+    np.savez(file, vector=np.zeros(23, np.float32))
+    return file.getvalue()
+
+
+def huge() -> bytes:
+    """A header that asks for more memory than there is."""
+    file = BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (2**60,)})
+    return file.getvalue()
+
+
+def unreadable(content: Any) -> None:
+    """A number that no float can hold."""
+    content["metrics"] = MetricRecord({"validation.samples": 10**400})
+
+
 def about(**values: Any) -> Any:
     def change(content: Any) -> None:
         content["about"] = ConfigRecord({**content["about"], **values})
@@ -194,6 +229,14 @@ def metrics(**values: Any) -> Any:
         (metrics(samples=3), "incomplete count of 'samples'"),
         (metrics(**{"validation.samples": 3}), "incomplete count of 'validation'"),
         (lambda content: content.pop("arrays"), "no record 'arrays'"),
+        (bytes_of(b"PK\x03\x04"), "cannot be read: BadZipFile"),
+        (bytes_of(b""), "cannot be read: EOFError"),
+        (bytes_of(archive()), "is an archive"),
+        (bytes_of(huge()), "cannot be read: MemoryError"),
+        (bytes_of(saved(np.zeros(23, np.longdouble))), "type float128|type longdouble"),
+        (bytes_of(saved(np.zeros(23, np.uint16))), "the type uint16"),
+        (bytes_of(saved(np.zeros(23, ">f4"))), "the type >f4"),
+        (unreadable, "cannot be read: OverflowError"),
     ],
 )
 def test_bad_answers_are_refused_by_name(

@@ -134,6 +134,8 @@ class GridEngine:
             return Answer(job, vector.to(self._dtype), report, None)
         except RefusedError as refusal:
             return Answer(job, message, {}, str(refusal))
+        except Exception as error:  # whatever one site sends, the others go on
+            return Answer(job, message, {}, f"its answer cannot be read: {type(error).__name__}: {error}")
 
     def _send(self, message: Message) -> str:
         """The message's identity, by which its reply is found."""
