@@ -91,7 +91,7 @@ def learn(
         RunInfo("learn", settings.rounds, len(roster), cohort, layout_of(model).length, size),
         settings,
         roster,
-        RatesServer(begin, settings, participation, _server_key(settings, noise_key, run_dir)),
+        RatesServer(begin, settings, participation, lambda: _server_key(settings, noise_key, run_dir)),
         lambda: RatesWork(
             Twin(model, begin.modules, readout=logits),
             begin,

@@ -4,6 +4,7 @@ No engine is imported here: whatever carries the messages calls the same functio
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import cast
 
@@ -14,7 +15,7 @@ from ttpfl.direction import DirectionCache, Objective
 from ttpfl.errors import BatchError
 from ttpfl.federation.accountant import SENSITIVITY, epsilon_of
 from ttpfl.federation.jobs import Answer, Job
-from ttpfl.federation.privacy import Participation, clipped, gaussian, new_key
+from ttpfl.federation.privacy import Participation, clipped, gaussian, new_key, noise_of_sum
 from ttpfl.federation.rate_average import combined
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings
@@ -82,7 +83,11 @@ class RatesServer:
     part: Part = "validation"
 
     def __init__(
-        self, begin: Rates, settings: LearnSettings, participation: Participation, noise_key: bytes = b""
+        self,
+        begin: Rates,
+        settings: LearnSettings,
+        participation: Participation,
+        noise_key: Callable[[], bytes] = bytes,
     ) -> None:
         self._begin, self._settings, self._participation = begin, settings, participation
         self._noise_key = noise_key
@@ -90,6 +95,7 @@ class RatesServer:
     def begin(self, state: RunState) -> None:
         """A new round."""
         self._state = state
+        self._key = self._noise_key()  # not earlier: now the run's folder is held
         self._rates: list[Rates] = []
         self._tallies = Tallies()
 
@@ -110,9 +116,8 @@ class RatesServer:
         changes = [clipped(rates.values - before, settings.clip) for rates in self._rates]
         columns = torch.stack(changes, dim=1).tolist()
         total = torch.tensor([math.fsum(column) for column in columns], dtype=torch.float64)
-        total += (
-            settings.noise * settings.clip * gaussian(self._noise_key, self._state.round, count=len(before))
-        )
+        noise = noise_of_sum(self._key, self._state.round, total, len(changes))
+        total += settings.noise * settings.clip * noise
         return (before.double() + total / len(changes)).to(before.dtype)
 
     def summary(self) -> Record:
