@@ -118,6 +118,7 @@ def learn(
         said = {"rounds": rounds, "clients": len(roster), "library": __version__}
         said |= {name: value for name, value in asdict(settings).items() if name not in _SAID_ELSEWHERE}
         if settings.privacy != "none":
+            # Without what a server that died asked for again: see docs/privacy.md.
             said["spent"] = privacy_spent(settings, participation.most(rounds))
         return begin.with_values(
             values, mode=cast(Mode, settings.mode), learned=said, weights_hash=weights_hash(model)

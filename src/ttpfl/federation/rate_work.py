@@ -131,7 +131,11 @@ class RatesServer:
 
 
 def privacy_spent(settings: LearnSettings, participations: int) -> Record:
-    """What the busiest client has given away after so many rounds in cohorts."""
+    """What the busiest client has given away after so many rounds in cohorts.
+
+    Every round counts once. What a server asked for again after it died is not known to it: a site's own
+    account (`ttpfl.flower.policy.Budget`) counts that, too.
+    """
     sensitivity = SENSITIVITY[settings.privacy]
     epsilon = epsilon_of(settings.noise, participations, settings.delta, sensitivity)
     return {
