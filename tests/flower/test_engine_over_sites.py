@@ -47,6 +47,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def learned(grid: InProcessGrid, tmp_path: Path, settings: LearnSettings = LEARN, **more: Any) -> Any:
     """Through the engine; the clock, the engine and what `learn` gave."""
     model, clock = begin_model(tmp_path / "model.safetensors"), Clock()
+    grid.clock = clock
     engines = []
 
     def make(length: int, dtype: torch.dtype) -> GridEngine:
@@ -265,6 +266,20 @@ def test_a_silent_site_costs_the_deadline_and_takes_part_again(
     assert [record["failed"] for record in result.history] == [["west"], []]
     assert 60 <= clock.now < 65
     assert engines[0].counts.late == 0
+
+
+def test_errors_do_not_cut_off_slow_sites(tmp_path: Path) -> None:
+    """Two of three refuse at once; the third may take longer than the deadline."""
+    refuse = '[policy]\nkinds = ["train"]\n'
+    sites = {
+        name: make_site(tmp_path / name, name, number, "" if name == "west" else refuse)
+        for number, name in enumerate(NAMES)
+    }
+    grid = InProcessGrid(sites, seconds={"west": 100})
+    settings = replace(LEARN, rounds=1, minimum=0.0)
+    result, _, clock = learned(grid, tmp_path, settings)
+    assert result.history[0]["failed"] == ["north", "south"]
+    assert 200 <= clock.now < 310  # it had to ask for the model, too
 
 
 def test_late_and_duplicate_answers_are_counted_and_ignored(sites: dict[str, Path], tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ class GridEngine:
             for reply in self._grid.pull_messages(sorted(waiting.open | self._given_up)):
                 # An error's source is not the site, so the message that it replies to says whose it is.
                 about = reply.metadata.reply_to_message_id
-                if waiting.answered(about, self._clock() - begin):
+                if waiting.answered(about, self._clock() - begin, reply.has_error()):
                     replies[sent[about]] = reply
                 elif reply.has_error():
                     self._given_up.discard(about)  # Flower says that nothing will come any more
