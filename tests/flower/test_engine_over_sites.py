@@ -317,6 +317,16 @@ def test_sites_that_are_not_there(sites: dict[str, Path], tmp_path: Path) -> Non
         learned(InProcessGrid(sites, absent=set(NAMES)), tmp_path)
 
 
+@pytest.mark.parametrize("said", [[""], []])
+def test_a_message_that_flower_does_not_take(
+    said: list[str], sites: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result, _, clock = learned(InProcessGrid(sites, untaken={"south": said}), tmp_path)
+    assert [record["failed"] for record in result.history] == [["south"], ["south"]]
+    assert "Flower did not take the message train.task" in "\n".join(caplog.messages)
+    assert clock.now < 5  # nobody waited for an answer to it
+
+
 def test_nobody_waits_for_ever(sites: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(FederationError, match="did not answer in time"):
         learned(InProcessGrid(sites, fault=lambda name, reply: None), tmp_path)
