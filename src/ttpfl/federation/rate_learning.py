@@ -16,6 +16,7 @@ from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.identity import common
 from ttpfl.federation.jobs import MakeEngine
 from ttpfl.federation.privacy import Participation, kept_key
+from ttpfl.federation.rate_average import check_cohort
 from ttpfl.federation.rate_work import RatesServer, RatesWork, privacy_spent
 from ttpfl.federation.roster import Clients, Roster
 from ttpfl.federation.session import Session
@@ -82,6 +83,7 @@ def learn(
     begin = first_rates(model, settings.only, rates)
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
+    check_cohort(settings.average, settings.trim, cohort)
     participation = Participation(len(roster), cohort, settings.seed)
     size, processes = (
         len(begin.values),

@@ -3,6 +3,7 @@
 No engine is imported here: whatever carries the messages calls the same functions.
 """
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from ttpfl.errors import BatchError
 from ttpfl.federation.accountant import SENSITIVITY, epsilon_of
 from ttpfl.federation.jobs import Answer, Job
 from ttpfl.federation.privacy import Participation, clipped, gaussian, new_key, noise_of_sum
-from ttpfl.federation.rate_average import combined
+from ttpfl.federation.rate_average import combined, least_answers
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.federation.state import Record, Report, RunState
@@ -26,6 +27,8 @@ from ttpfl.learning import Loss, refine, same_order
 from ttpfl.randomness import seeded
 from ttpfl.rates import Mode, Rates
 from ttpfl.twin import Twin
+
+log = logging.getLogger("ttpfl")
 
 
 @dataclass(frozen=True)
@@ -108,9 +111,21 @@ class RatesServer:
         self._rates.append(self._begin.with_values(answer.vector.clone()))
         self._tallies.add(answer.report)
 
+    def enough(self) -> bool:
+        """Whether krum can choose among them; the others take any number."""
+        settings = self._settings
+        return settings.average != "krum" or len(self._rates) >= least_answers("krum", settings.trim)
+
     def finish(self) -> Tensor:
         """Their mean, or what was chosen instead."""
         settings, before = self._settings, self._state.vector
+        if len(self._rates) < least_answers(settings.average, settings.trim):
+            log.warning(
+                "round %d: of %d answers trim=%g leaves out nobody, so this is the plain mean",
+                self._state.round,
+                len(self._rates),
+                settings.trim,
+            )
         if settings.privacy != "central":
             return combined(self._rates, settings.average, settings.trim).values
         changes = [clipped(rates.values - before, settings.clip) for rates in self._rates]

@@ -39,6 +39,9 @@ class Server(Protocol):
     def add(self, answer: Answer) -> None:
         """One more good answer."""
 
+    def enough(self) -> bool:
+        """Whether a next vector can be made of the good answers, of which there is at least one."""
+
     def finish(self) -> Tensor:
         """The next vector."""
 
@@ -121,7 +124,8 @@ def _one_round(
         "clients": len(jobs),
         "failed": sorted(name for name, _ in failures),
     }
-    record["abandoned"] = len(jobs) - len(failures) < settings.minimum * len(jobs)
+    good = len(jobs) - len(failures)
+    record["abandoned"] = good < settings.minimum * len(jobs) or not server.enough()
     vector = state.vector if record["abandoned"] else server.finish()
     return vector, record | server.summary()
 
