@@ -430,6 +430,16 @@ def test_a_trimmed_mean_that_leaves_out_nobody_is_told(
     assert "of 3 answers trim=0.25 leaves out nobody" in caplog.text
 
 
+@pytest.mark.parametrize("minimum", [0.0, 0.5])
+def test_a_later_round_without_any_answer_is_abandoned(tmp_path: Path, minimum: float) -> None:
+    settings = TrainSettings(rounds=5, batch_size=4, workers=0, minimum=minimum)
+    got = train(mlp(), sick(tmp_path, {1, 3}, count=4), settings)
+    assert [record["abandoned"] for record in got.history] == [False, True, False, True, False]
+    assert got.history[1]["failed"] == ["client-0", "client-1", "client-2", "client-3"]
+    with pytest.raises(FederationError, match="3 rounds in a row"):
+        train(mlp(), sick(tmp_path, {1, 2, 3}, count=4), settings)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_if_all_fail_the_reason_is_told(workers: int) -> None:
     bad = {"north": Bad(9), "south": Bad(5)}

@@ -116,7 +116,8 @@ def _one_round(
         else:
             failures.append((answer.job.name, failure))
             log.warning("round %d: client %r is left out: %s", state.round, answer.job.name, failure)
-    if len(failures) == len(jobs):
+    good = len(jobs) - len(failures)
+    if not good and state.round == 0:  # nothing was ever right; later it may be a failure that passes
         name, failure = failures[0]
         raise FederationError(f"all {len(jobs)} clients of round {state.round} failed; {name!r}: {failure}")
     record: Record = {
@@ -124,8 +125,7 @@ def _one_round(
         "clients": len(jobs),
         "failed": sorted(name for name, _ in failures),
     }
-    good = len(jobs) - len(failures)
-    record["abandoned"] = good < settings.minimum * len(jobs) or not server.enough()
+    record["abandoned"] = not good or good < settings.minimum * len(jobs) or not server.enough()
     vector = state.vector if record["abandoned"] else server.finish()
     return vector, record | server.summary()
 
