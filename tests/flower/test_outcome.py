@@ -81,6 +81,16 @@ def test_a_run_that_lives_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (out / "begin.safetensors").exists()
 
 
+def test_patience_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is written before the superlink, which is not there, is asked."""
+    home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
+    monkeypatch.setattr("ttpfl.flower.control.program", lambda name: "false")
+    waits = ["--deadline", "7", "--longest", "77"]
+    done = CliRunner().invoke(app, [*TRAIN, "--federation", str(home), "--out", str(out), *waits])
+    assert done.exit_code == 1
+    assert Order.read(out / "order.json").patience == {"deadline": 7, "longest": 77, "connect": 7}
+
+
 def test_the_beginning_of_an_earlier_run_is_kept(tmp_path: Path) -> None:
     home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
     out.mkdir()

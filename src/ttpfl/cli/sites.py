@@ -15,6 +15,8 @@ from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 if TYPE_CHECKING:
     from torch import nn
 
+    from ttpfl.flower.patience import Patience
+
 LET_GO = 30.0  # seconds that a run which was stopped may take to let go of its folder
 
 
@@ -26,13 +28,13 @@ def learn_over_sites(
     out: Path,
     settings: LearnSettings,
     resume: bool,
-    deadline: float,
+    patience: "Patience",
     as_json: bool,
 ) -> None:
     """Learn rates on the sites' validation data."""
     _check_folder(home, out, settings, resume)
     begin = None if rates is None else str(rates.absolute())
-    _carry_out("learn", model_file, home, out, settings, deadline, arch=arch, rates=begin)
+    _carry_out("learn", model_file, home, out, settings, patience, arch=arch, rates=begin)
     report(out / "rates.safetensors", _history(out), as_json)
 
 
@@ -43,7 +45,7 @@ def train_over_sites(
     out: Path,
     settings: TrainSettings,
     resume: bool,
-    deadline: float,
+    patience: "Patience",
     as_json: bool,
 ) -> None:
     """Train a global model on the sites' data."""
@@ -52,7 +54,7 @@ def train_over_sites(
     _check_folder(home, out, settings, resume)
     out.mkdir(parents=True, exist_ok=True)
     save_model(out / "begin.safetensors", model, build=build)
-    _carry_out("train", out / "begin.safetensors", home, out, settings, deadline, arch=build["name"])
+    _carry_out("train", out / "begin.safetensors", home, out, settings, patience, arch=build["name"])
     report(out / "model.safetensors", _history(out), as_json)
 
 
@@ -77,12 +79,11 @@ def _carry_out(
     home: Path,
     out: Path,
     settings: RunSettings,
-    deadline: float,
+    patience: "Patience",
     **more: Any,
 ) -> None:
     from ttpfl.flower.folder import Federation
     from ttpfl.flower.order import Order
-    from ttpfl.flower.patience import Patience
     from ttpfl.flower.submit import carry_out
 
     federation = Federation.read(home)
@@ -92,7 +93,7 @@ def _carry_out(
         str(out.absolute()),
         list(federation.sites),
         asdict(settings),
-        patience=asdict(Patience(deadline=deadline, connect=deadline)),
+        patience=asdict(patience),
         **more,
     )
     shown = len(_history(out))
