@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import ttpfl
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
-from ttpfl.federation.rate_average import combined
+from ttpfl.federation.rate_average import check_cohort, combined, least_answers
 from ttpfl.federation.state_vector import layout_of, pack, unpack
 from ttpfl.learning import draw_cohort
 
@@ -177,6 +177,33 @@ def test_krum_is_not_moved_by_liars() -> None:
 def test_krum_says_how_many_clients_it_needs() -> None:
     with pytest.raises(FederationError, match="at least 5 clients where 2 may lie, but 4 answered"):
         combined(some_rates(4), "krum", 0.4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(trim=st.floats(0.01, 0.49))
+def test_the_least_number_of_answers_is_the_least(trim: float) -> None:
+    needed = least_answers("trimmed", trim)
+    assert [int(trim * clients) > 0 for clients in (needed - 1, needed)] == [False, True]
+    needed = least_answers("krum", trim)
+    combined(some_rates(needed), "krum", trim)
+    with pytest.raises(FederationError, match="krum needs"):
+        combined(some_rates(needed - 1), "krum", trim)
+
+
+@pytest.mark.parametrize(
+    ("average", "trim", "cohort", "words"),
+    [
+        ("trimmed", 0.1, 3, r"fewer than 10 clients, and there are 3 in a round: set trim=0\.334, or use"),
+        ("trimmed", 0.1, 2, "there are 2 in a round: use average='median'"),
+        ("krum", 0.1, 3, "needs 4 clients in a round, and there are 3: use average='median'"),
+    ],
+)
+def test_too_few_clients_for_an_average(average: str, trim: float, cohort: int, words: str) -> None:
+    with pytest.raises(FederationError, match=words):
+        check_cohort(average, trim, cohort)
+    check_cohort(average, trim, 10)
+    check_cohort("trimmed", 0.334, 3)
+    check_cohort("trimmed", 0.0, 1)
 
 
 def test_state_vector_there_and_back() -> None:

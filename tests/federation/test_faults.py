@@ -368,9 +368,16 @@ class Sick(Site):
         return super().train()
 
 
-def sick(tmp_path: Path, rounds: set[int], count: int = 3) -> list[Any]:
+class SickAtLearning(Sick):
+    """The same with the data that rates are learned on."""
+
+    def validation(self) -> Any:
+        return self.train()
+
+
+def sick(tmp_path: Path, rounds: set[int], count: int = 3, kind: type[Sick] = Sick) -> list[Any]:
     return [
-        Sick(name, data, tmp_path, rounds if number < count else set())
+        kind(name, data, tmp_path, rounds if number < count else set())
         for number, (name, data) in enumerate(clients().items())
     ]
 
@@ -399,6 +406,38 @@ def test_three_abandoned_rounds_in_a_row_end_the_run(tmp_path: Path) -> None:
     with pytest.raises(FederationError, match=r"3 rounds in a row.*client-0, client-1, client-2"):
         train(mlp(), sick(tmp_path, {1, 2, 3}), settings)
     assert len(train(mlp(), sick(tmp_path, {1, 2, 4, 5}), settings).history) == 9
+
+
+def test_a_round_with_too_few_answers_for_krum_is_abandoned(tmp_path: Path) -> None:
+    settings = LearnSettings(rounds=3, batch_size=4, workers=0, average="krum")
+    got = learn(mlp(), sick(tmp_path, {1}, 1, SickAtLearning), settings)
+    assert [record["abandoned"] for record in got.history] == [False, True, False]
+
+
+@pytest.mark.parametrize("average", ["trimmed", "krum"])
+def test_too_few_clients_for_an_average_are_told_before_any_work(average: str) -> None:
+    with pytest.raises(FederationError, match="use average='median'"):
+        learn(mlp(), {"north": Bad(9), "south": Bad(5)}, LearnSettings(average=average, workers=0))
+
+
+def test_a_trimmed_mean_that_leaves_out_nobody_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = LearnSettings(rounds=1, batch_size=4, workers=0, average="trimmed", trim=0.25)
+    learn(mlp(), sick(tmp_path, {0}, 0, SickAtLearning), settings)
+    assert "plain mean" not in caplog.text
+    learn(mlp(), sick(tmp_path, {0}, 1, SickAtLearning), settings)
+    assert "of 3 answers trim=0.25 leaves out nobody" in caplog.text
+
+
+@pytest.mark.parametrize("minimum", [0.0, 0.5])
+def test_a_later_round_without_any_answer_is_abandoned(tmp_path: Path, minimum: float) -> None:
+    settings = TrainSettings(rounds=5, batch_size=4, workers=0, minimum=minimum)
+    got = train(mlp(), sick(tmp_path, {1, 3}, count=4), settings)
+    assert [record["abandoned"] for record in got.history] == [False, True, False, True, False]
+    assert got.history[1]["failed"] == ["client-0", "client-1", "client-2", "client-3"]
+    with pytest.raises(FederationError, match="3 rounds in a row"):
+        train(mlp(), sick(tmp_path, {1, 2, 3}, count=4), settings)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_clients import clients, mlp
+from small_clients import CLASSES, clients, mlp
 
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, learn
 from ttpfl.federation.accountant import delta_of, epsilon_of, noise_for
-from ttpfl.federation.privacy import Participation, clipped, gaussian, kept_key
+from ttpfl.federation.privacy import Participation, clipped, gaussian, kept_key, noise_of_sum
 from ttpfl.learning import draw_cohort
 from ttpfl.rates import Rates
 
@@ -102,8 +102,9 @@ def test_central_privacy_is_clipped_mean_plus_noise() -> None:
     )
     # One client's seed is its number, but without anything random at clients it has no influence.
     found = learn(model, sites, chosen, noise_key=b"known").rates
-    total = sum(clipped(values, 0.01) for values in alone.values())
-    expected = (total + 0.5 * 0.01 * gaussian(b"known", 0, count=len(total))) / len(sites)
+    changes = torch.stack([clipped(values, 0.01) for values in alone.values()], dim=1)
+    total = torch.tensor([math.fsum(column) for column in changes.tolist()], dtype=torch.float64)
+    expected = (total + 0.5 * 0.01 * noise_of_sum(b"known", 0, total, len(sites))) / len(sites)
     assert torch.allclose(found.values.double(), expected, atol=1e-8)
     assert found.learned["spent"] == {
         "epsilon": pytest.approx(epsilon_of(0.5, 1, 1e-4)),
@@ -137,6 +138,39 @@ def test_a_resumed_run_finds_its_noise_again(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "noise.key").stat().st_mode & 0o077 == 0
     assert key not in (tmp_path / "a" / "rates.safetensors").read_bytes()
     assert kept_key(tmp_path / "c") != kept_key(None)
+
+
+def test_a_round_that_is_repeated_with_other_answers_has_other_noise(tmp_path: Path) -> None:
+    """Else the difference of the two results would be that of the answers, without any noise."""
+    chosen = LearnSettings(rounds=1, batch_size=4, workers=0, privacy="central", clip=0.01, noise=100.0)
+    some = clients()
+    name, (x, y) = next(iter(some.items()))
+    found = [
+        learn(mlp(), given, chosen, noise_key=b"the same").rates.values
+        for given in (some, some, some | {name: (x, (y + 1) % CLASSES)})
+    ]
+    assert torch.equal(found[0], found[1])
+    assert float((found[0] - found[2]).abs().max()) > 1e-2  # without noise they differ by 0.02 / 4 at most
+
+
+def test_noise_depends_on_the_number_of_answers() -> None:
+    total = torch.ones(4, dtype=torch.float64)
+    assert not (noise_of_sum(b"k", 0, total, 3) == noise_of_sum(b"k", 0, total, 4)).any()
+    assert not (noise_of_sum(b"k", 0, total, 3) == noise_of_sum(b"k", 1, total, 3)).any()
+
+
+def test_a_key_is_there_in_full_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(size: int) -> bytes:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ttpfl.federation.privacy.secrets.token_bytes", full)
+        with pytest.raises(OSError, match="no space"):
+            kept_key(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    key = kept_key(tmp_path)
+    assert kept_key(tmp_path) == key
+    assert (tmp_path / "noise.key").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(

@@ -72,12 +72,18 @@ class InProcessGrid:
 
     sites: dict[str, Path]
     absent: set[str] = field(default_factory=set)
+    untaken: dict[str, list[str]] = field(default_factory=dict)
+    """What Flower says, by site, instead of taking a message: [""], or [] if it is too large."""
     fault: Fault = lambda name, reply: reply
     delayed: list[Message] = field(default_factory=list)
     """Handed out with the next replies, whoever asks."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long sites take for each reply, by name; others take no time."""
+    clock: Callable[[], float] = lambda: 0.0
     sent: list[Message] = field(default_factory=list)
     replies: list[Message] = field(default_factory=list)
-    _waiting: dict[str, Message] = field(default_factory=dict)
+    _waiting: dict[str, tuple[float, Message]] = field(default_factory=dict)
+    """When a reply is there, and the reply."""
 
     def get_nodes(self) -> Iterator[Node]:
         return (Node(i + 1, name) for i, name in enumerate(self.sites) if name not in self.absent)
@@ -85,22 +91,28 @@ class InProcessGrid:
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         identities = []
         for message in messages:
+            name = list(self.sites)[message.metadata.dst_node_id - 1]
+            if name in self.untaken:
+                identities += self.untaken[name]
+                continue
             identity = message.object_id
             message.metadata.__dict__["_message_id"] = identity
             self.sent.append(message)
             identities.append(identity)
-            name = list(self.sites)[message.metadata.dst_node_id - 1]
             reply = self.fault(name, call(self.sites[name], message))
             if reply is not None:
                 self.replies.append(reply)
-                self._waiting[identity] = reply
+                self._waiting[identity] = self.clock() + self.seconds.get(name, 0.0), reply
         return identities
 
     def pull_messages(self, identities: Iterable[str]) -> list[Message]:
-        found = [self._waiting.pop(identity) for identity in identities if identity in self._waiting]
-        found += self.delayed
+        there = [name for name in identities if name in self._waiting and self._is_there(name)]
+        found = [self._waiting.pop(identity)[1] for identity in there] + self.delayed
         self.delayed = []
         return found
+
+    def _is_there(self, identity: str) -> bool:
+        return self._waiting[identity][0] <= self.clock()
 
 
 def call(site: Path, message: Message) -> Message:

@@ -99,6 +99,13 @@ def test_files_are_sound(federation: Federation) -> None:
     assert Federation.read(federation.home) == federation
 
 
+def test_the_operator_is_told_where_to_give_orders(federation: Federation) -> None:
+    text = " ".join((federation.home / "README.md").read_text().split())
+    assert "on the machine of the superlink" in text
+    assert "below `/srv/trial` alone" in text
+    assert "ReadWritePaths=/srv/trial\n" in (federation.superlink / "superlink.service").read_text()
+
+
 def test_mistakes(federation: Federation, tmp_path: Path) -> None:
     with pytest.raises(FederationError, match="is not empty"):
         create(federation.home, ["north"])

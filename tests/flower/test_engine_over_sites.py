@@ -4,9 +4,11 @@ import json
 import re
 from dataclasses import asdict, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -45,6 +47,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def learned(grid: InProcessGrid, tmp_path: Path, settings: LearnSettings = LEARN, **more: Any) -> Any:
     """Through the engine; the clock, the engine and what `learn` gave."""
     model, clock = begin_model(tmp_path / "model.safetensors"), Clock()
+    grid.clock = clock
     engines = []
 
     def make(length: int, dtype: torch.dtype) -> GridEngine:
@@ -165,6 +168,39 @@ def vector(*values: float) -> Any:
     return change
 
 
+def bytes_of(data: bytes) -> Any:
+    """An array as it may come from anybody: what it says of itself need not be true."""
+
+    def change(content: Any) -> None:
+        content["arrays"] = ArrayRecord({"vector": Array("float32", (23,), "numpy.ndarray", data)})
+
+    return change
+
+
+def saved(array: np.ndarray) -> bytes:
+    file = BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def archive() -> bytes:
+    file = BytesIO()
+    np.savez(file, vector=np.zeros(23, np.float32))
+    return file.getvalue()
+
+
+def huge() -> bytes:
+    """A header that asks for more memory than there is."""
+    file = BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (2**60,)})
+    return file.getvalue()
+
+
+def unreadable(content: Any) -> None:
+    """A number that no float can hold."""
+    content["metrics"] = MetricRecord({"validation.samples": 10**400})
+
+
 def about(**values: Any) -> Any:
     def change(content: Any) -> None:
         content["about"] = ConfigRecord({**content["about"], **values})
@@ -194,6 +230,14 @@ def metrics(**values: Any) -> Any:
         (metrics(samples=3), "incomplete count of 'samples'"),
         (metrics(**{"validation.samples": 3}), "incomplete count of 'validation'"),
         (lambda content: content.pop("arrays"), "no record 'arrays'"),
+        (bytes_of(b"PK\x03\x04"), "cannot be read: BadZipFile"),
+        (bytes_of(b""), "cannot be read: EOFError"),
+        (bytes_of(archive()), "is an archive"),
+        (bytes_of(huge()), "cannot be read: MemoryError"),
+        (bytes_of(saved(np.zeros(23, np.longdouble))), "type float128|type longdouble"),
+        (bytes_of(saved(np.zeros(23, np.uint16))), "the type uint16"),
+        (bytes_of(saved(np.zeros(23, ">f4"))), "the type >f4"),
+        (unreadable, "cannot be read: OverflowError"),
     ],
 )
 def test_bad_answers_are_refused_by_name(
@@ -222,6 +266,20 @@ def test_a_silent_site_costs_the_deadline_and_takes_part_again(
     assert [record["failed"] for record in result.history] == [["west"], []]
     assert 60 <= clock.now < 65
     assert engines[0].counts.late == 0
+
+
+def test_errors_do_not_cut_off_slow_sites(tmp_path: Path) -> None:
+    """Two of three refuse at once; the third may take longer than the deadline."""
+    refuse = '[policy]\nkinds = ["train"]\n'
+    sites = {
+        name: make_site(tmp_path / name, name, number, "" if name == "west" else refuse)
+        for number, name in enumerate(NAMES)
+    }
+    grid = InProcessGrid(sites, seconds={"west": 100})
+    settings = replace(LEARN, rounds=1, minimum=0.0)
+    result, _, clock = learned(grid, tmp_path, settings)
+    assert result.history[0]["failed"] == ["north", "south"]
+    assert 200 <= clock.now < 310  # it had to ask for the model, too
 
 
 def test_late_and_duplicate_answers_are_counted_and_ignored(sites: dict[str, Path], tmp_path: Path) -> None:
@@ -257,6 +315,16 @@ def test_sites_that_are_not_there(sites: dict[str, Path], tmp_path: Path) -> Non
     assert [record["failed"] for record in result.history] == [["north"], ["north"]]
     with pytest.raises(FederationError, match="'north': is not connected"):
         learned(InProcessGrid(sites, absent=set(NAMES)), tmp_path)
+
+
+@pytest.mark.parametrize("said", [[""], []])
+def test_a_message_that_flower_does_not_take(
+    said: list[str], sites: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result, _, clock = learned(InProcessGrid(sites, untaken={"south": said}), tmp_path)
+    assert [record["failed"] for record in result.history] == [["south"], ["south"]]
+    assert "Flower did not take the message train.task" in "\n".join(caplog.messages)
+    assert clock.now < 5  # nobody waited for an answer to it
 
 
 def test_nobody_waits_for_ever(sites: dict[str, Path], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from ttpfl.rates import Rates
 pytestmark = pytest.mark.slow
 
 LET_IN = b"Activated node_id"
+KEY = "--auth-supernode-private-key"
 
 
 @pytest.fixture(scope="module")
@@ -113,36 +115,61 @@ def test_strangers_are_refused(federation: Federation, tmp_path: Path) -> None:
     """An unregistered key, no key, an authority that did not sign the server, and plain text."""
     make_node_key(tmp_path / "stranger")
     make_authority(tmp_path, "other")
-    site = federation.site("west")
-    right = {"--root-certificates": str(site / "ca.crt"), "--auth-supernode-private-key": str(site / "key")}
+    right = {"--root-certificates": str(federation.site("west") / "ca.crt")}
+    # First, one with the same options and a registered key is let in: else the rest would show nothing.
+    with _registered(federation, tmp_path / "known") as key:
+        begun = _log(federation)
+        friend = _knock(federation, tmp_path, "friend", _flat(right | {KEY: str(key)}))
+        try:
+            until(lambda: LET_IN in _log(federation)[len(begun) :] or friend.poll() is not None)
+        finally:
+            friend.terminate()
+        words, _ = friend.communicate(timeout=PATIENCE)
+        assert LET_IN in _log(federation)[len(begun) :], words
+        assert "SuperNode ID" in words
     attempts: dict[str, list[str]] = {
-        "unregistered key": _flat(right | {"--auth-supernode-private-key": str(tmp_path / "stranger")}),
-        "no key": _flat({"--root-certificates": str(site / "ca.crt")}),
-        "wrong authority": _flat(right | {"--root-certificates": str(tmp_path / "ca.crt")}),
+        "unregistered key": _flat(right | {KEY: str(tmp_path / "stranger")}),
+        "no key": _flat(right),
+        "wrong authority": _flat(
+            {"--root-certificates": str(tmp_path / "ca.crt"), KEY: str(federation.site("west") / "key")}
+        ),
         "plain text": ["--insecure"],
     }
-    begun = (federation.superlink / "log.txt").stat().st_size
-    started = {
-        name: subprocess.Popen(
-            [
-                *(control.program("flower-supernode"), "--superlink", federation.address, *options),
-                *("--max-retries", "1", "--max-wait-time", "5", "--isolation", "process"),
-                *("--host", "127.0.0.1", "--port", str(free_port())),
-            ],
-            env=environment(tmp_path / name.replace(" ", "-")),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for name, options in attempts.items()
-    }
+    begun = _log(federation)
+    started = {name: _knock(federation, tmp_path, name, options) for name, options in attempts.items()}
     for name, process in started.items():
         words, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode != 0, name
         assert "SuperNode ID" not in words, name
-    log = (federation.superlink / "log.txt").read_bytes()
-    assert LET_IN in log[:begun]  # this is what is written when a site is let in
-    assert LET_IN not in log[begun:]
+    assert LET_IN not in _log(federation)[len(begun) :]
+
+
+@contextmanager
+def _registered(federation: Federation, path: Path) -> Iterator[Path]:
+    """A new key that the superlink knows for a while."""
+    make_node_key(path)
+    public = path.with_name(f"{path.name}.pub")
+    said = control.flwr(federation, "supernode", "register", str(public), "federation", "--name", path.name)
+    yield path
+    control.flwr(federation, "supernode", "unregister", str(said["node-id"]), "federation")
+
+
+def _knock(federation: Federation, folder: Path, name: str, options: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            *(control.program("flower-supernode"), "--superlink", federation.address, *options),
+            *("--max-retries", "1", "--max-wait-time", "5", "--isolation", "process"),
+            *("--host", "127.0.0.1", "--port", str(free_port())),
+        ],
+        env=environment(folder / name.replace(" ", "-")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _log(federation: Federation) -> bytes:
+    return (federation.superlink / "log.txt").read_bytes()
 
 
 def _flat(options: dict[str, str]) -> list[str]:

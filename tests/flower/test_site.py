@@ -14,6 +14,7 @@ from in_process import BUILD, arrays_of, begin_model, call, make_site
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, TrainSettings
 from ttpfl.federation.accountant import epsilon_of
+from ttpfl.federation.state_vector import layout_of, pack
 from ttpfl.flower.messages import FAILED, LACKING, REFUSED, Task, model_records, task_records
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.policy import Budget, Policy
@@ -188,6 +189,37 @@ def test_a_site_can_keep_to_rates(tmp_path: Path, model: torch.nn.Module) -> Non
     assert "fewer than the 13 samples" in str(few.error.reason)
 
 
+def test_few_validation_samples_are_kept_from_training_too(tmp_path: Path, model: torch.nn.Module) -> None:
+    """60 images: 48 to train with, 12 for validation."""
+
+    def trained(validate_every: int, more: str = "") -> Message:
+        site = make_site(tmp_path / "n", "n", 0, f"{more}[policy]\nfewest_samples = 13")
+        give_model(site, model)
+        settings = asdict(TrainSettings(batch_size=10, validate_every=validate_every))
+        vector = pack(model, torch.empty(layout_of(model).length))
+        return ask(site, task_records(task_for(model, kind="train", settings=settings), vector))
+
+    assert "fewer than the 13 validation samples" in str(trained(validate_every=1).error.reason)
+    assert not trained(validate_every=0).has_error()
+    assert not trained(validate_every=1, more="validation = 0.25\n").has_error()
+
+
+def test_a_network_that_was_taken_off_the_list(tmp_path: Path, model: torch.nn.Module) -> None:
+    site = make_site(tmp_path / "n", "n", 0)
+    give_model(site, model)
+    make_site(tmp_path / "n", "n", 0, '[policy]\nmodels = ["resnet18"]')
+    reply = ask(site, task_records(task_for(model), torch.zeros(23)))
+    assert reply.error.code == REFUSED
+    assert "'shallow_cnn' is not on this site's list: resnet18" in str(reply.error.reason)
+    assert list((tmp_path / "n" / "models").glob("*"))  # it is not damaged, so it stays
+
+
+def test_a_message_with_bytes_is_noted(site: Path) -> None:
+    assert ask(site, RecordDict({"task": ConfigRecord({"kind": b"\x00\xff"})})).error.code == REFUSED
+    first = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[0])
+    assert first["records"]["task"] == {"kind": "b'\\x00\\xff'"}
+
+
 def test_a_site_can_demand_noise_and_stops_when_its_budget_is_spent(
     tmp_path: Path, model: torch.nn.Module
 ) -> None:
@@ -238,6 +270,8 @@ def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) 
         ('name = "n"\n[policy]\nkind = []', "no 'kind'"),
         ('name = "n"\n[policy]\nkinds = ["x"]', "'x' is not one of"),
         ('name = "n"\n[policy]\nepsilon = 1.0', "set local_noise"),
+        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 0', "local_noise is 0: it must be positive"),
+        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = nan', "local_noise is nan"),
         ('name = "n"\n[policy]\nlocal_noise = 1.0', "local_noise protects rates only"),
         ("name = ", "site.toml"),
     ],

@@ -1,5 +1,6 @@
 """`ttpfl train` and `ttpfl learn`: a global model over source clients, then the rates of its modules."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,6 +35,9 @@ Home = Annotated[
 Deadline = Annotated[
     float, typer.Option(min=0, help="flower: seconds that a round waits after half of the answers came.")
 ]
+Longest = Annotated[
+    float, typer.Option(min=1, help="flower: seconds that answers are waited for at most, however few came.")
+]
 Log = Annotated[
     Path | None, typer.Option(help="A folder for a TensorBoard log.", file_okay=False, show_default=False)
 ]
@@ -64,6 +68,7 @@ def train(
     engine: Engine = "local",
     federation: Home = None,
     deadline: Deadline = 60.0,
+    longest: Longest = 3600.0,
     classes: Annotated[
         int | None, typer.Option(min=2, help="flower: classes of the sites' data.", show_default=False)
     ] = None,
@@ -78,14 +83,25 @@ def train(
     from ttpfl.federation import train as run
     from ttpfl.models import Signature
 
-    if _over_sites(engine):
+    here = {
+        "--shift": shift,
+        "--held-out": held_out,
+        "--set": set_,
+        "--option": option,
+        "--data-dir": data_dir,
+        "--tensorboard": tensorboard,
+    }
+    over_sites = {"--federation": federation, "--classes": classes, "--image-size": image_size}
+    if _over_sites(engine, here, over_sites):
         from ttpfl.cli.sites import train_over_sites
+        from ttpfl.flower.patience import Patience
 
         build = {"name": model, "num_classes": classes, "image_size": image_size}
         if name is not None or classes is None or image_size is None:
             raise typer.BadParameter("with --engine flower give --classes and --image-size, and no data set")
         begin = _begin(build, weights, settings.seed)
-        train_over_sites(begin, build, _home(federation), out, settings, resume, deadline, json)
+        patience = Patience(deadline=deadline, longest=longest, connect=deadline)
+        train_over_sites(begin, build, _home(federation), out, settings, resume, patience, json)
         return
     if name is None:
         raise typer.BadParameter("name the data set: `ttpfl data list` shows all")
@@ -131,6 +147,7 @@ def learn(
     engine: Engine = "local",
     federation: Home = None,
     deadline: Deadline = 60.0,
+    longest: Longest = 3600.0,
     *,
     settings: LearnSettings,
 ) -> None:
@@ -139,10 +156,13 @@ def learn(
     The rates are learned on the validation data of the source clients that it was trained on; with
     --engine flower, on the validation data of real sites.
     """
-    if _over_sites(engine):
+    here = {"--data-dir": data_dir, "--tensorboard": tensorboard}
+    if _over_sites(engine, here, {"--federation": federation}):
         from ttpfl.cli.sites import learn_over_sites
+        from ttpfl.flower.patience import Patience
 
-        learn_over_sites(model_file, arch, rates, _home(federation), out, settings, resume, deadline, json)
+        patience = Patience(deadline=deadline, longest=longest, connect=deadline)
+        learn_over_sites(model_file, arch, rates, _home(federation), out, settings, resume, patience, json)
         return
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn as run
@@ -165,9 +185,22 @@ def learn(
     report(out / "rates.safetensors", learned.history, json)
 
 
-def _over_sites(engine: str) -> bool:
+def _over_sites(engine: str, here: Mapping[str, object], over_sites: Mapping[str, object]) -> bool:
+    """Whether clients are real sites; options that only the other engine has are errors, if given.
+
+    Args:
+        engine: as it was chosen.
+        here: the options for clients on this machine.
+        over_sites: those for real sites.
+    """
     if engine not in ("local", "flower"):
         raise typer.BadParameter(f"--engine is {engine!r}: it must be local or flower")
+    for name, value in (here if engine == "flower" else over_sites).items():
+        if value:
+            other = "local" if engine == "flower" else "flower"
+            raise typer.BadParameter(
+                f"{name} goes with --engine {other}, and this is {engine}: leave it out, or choose {other}"
+            )
     if engine == "flower":
         needs_flower()
     return engine == "flower"

@@ -15,6 +15,10 @@ from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 if TYPE_CHECKING:
     from torch import nn
 
+    from ttpfl.flower.patience import Patience
+
+LET_GO = 30.0  # seconds that a run which was stopped may take to let go of its folder
+
 
 def learn_over_sites(
     model_file: Path,
@@ -24,12 +28,13 @@ def learn_over_sites(
     out: Path,
     settings: LearnSettings,
     resume: bool,
-    deadline: float,
+    patience: "Patience",
     as_json: bool,
 ) -> None:
     """Learn rates on the sites' validation data."""
+    _check_folder(home, out, settings, resume)
     begin = None if rates is None else str(rates.absolute())
-    _carry_out("learn", model_file, home, out, settings, resume, deadline, arch=arch, rates=begin)
+    _carry_out("learn", model_file, home, out, settings, patience, arch=arch, rates=begin)
     report(out / "rates.safetensors", _history(out), as_json)
 
 
@@ -40,16 +45,32 @@ def train_over_sites(
     out: Path,
     settings: TrainSettings,
     resume: bool,
-    deadline: float,
+    patience: "Patience",
     as_json: bool,
 ) -> None:
     """Train a global model on the sites' data."""
     from ttpfl.models.files import save_model
 
+    _check_folder(home, out, settings, resume)
     out.mkdir(parents=True, exist_ok=True)
     save_model(out / "begin.safetensors", model, build=build)
-    _carry_out("train", out / "begin.safetensors", home, out, settings, resume, deadline, arch=build["name"])
+    _carry_out("train", out / "begin.safetensors", home, out, settings, patience, arch=build["name"])
     report(out / "model.safetensors", _history(out), as_json)
+
+
+def _check_folder(home: Path, out: Path, settings: RunSettings, resume: bool) -> None:
+    """Before anything is written there: what is in it may belong to a run that lives."""
+    from ttpfl.flower.run_lock import wait_until_free
+
+    if settings.eval_every:
+        raise FederationError("eval_every needs target clients, which a federation of sites does not have")
+    if not resume and _history(out):
+        raise FederationError(f"{out} already has a run: resume it (--resume) or begin elsewhere")
+    if not wait_until_free(out, LET_GO):
+        raise FederationError(
+            f"a run at the server is still writing to {out}: wait until it ends, or find it with "
+            f"`FLWR_HOME={home / 'admin'} flwr list federation` and end it with `flwr stop`"
+        )
 
 
 def _carry_out(
@@ -58,19 +79,13 @@ def _carry_out(
     home: Path,
     out: Path,
     settings: RunSettings,
-    resume: bool,
-    deadline: float,
+    patience: "Patience",
     **more: Any,
 ) -> None:
     from ttpfl.flower.folder import Federation
     from ttpfl.flower.order import Order
-    from ttpfl.flower.patience import Patience
     from ttpfl.flower.submit import carry_out
 
-    if settings.eval_every:
-        raise FederationError("eval_every needs target clients, which a federation of sites does not have")
-    if not resume and _history(out):
-        raise FederationError(f"{out} already has a run: resume it (--resume) or begin elsewhere")
     federation = Federation.read(home)
     order = Order(
         kind,
@@ -78,7 +93,7 @@ def _carry_out(
         str(out.absolute()),
         list(federation.sites),
         asdict(settings),
-        patience=asdict(Patience(deadline=deadline, connect=deadline)),
+        patience=asdict(patience),
         **more,
     )
     shown = len(_history(out))

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ttpfl.errors import FederationError
+from ttpfl.files import written_in_one_step
 from ttpfl.learning import draw_cohort
 
 _KEY_BYTES = 32
@@ -55,23 +56,42 @@ def gaussian(key: bytes, *place: int, count: int) -> Tensor:
     )
 
 
+def noise_of_sum(key: bytes, number: int, total: Tensor, clients: int) -> Tensor:
+    """The noise of a round's sum: the same for the same sum of as many clients, fresh for any other.
+
+    A round may be repeated after a crash, and not all clients need answer the same way again. The
+    difference of two sums with the same noise would show how they changed.
+
+    >>> one, other = torch.tensor([1.0]), torch.tensor([2.0])
+    >>> noise = noise_of_sum(b"secret", 3, one, clients=5)
+    >>> torch.equal(noise, noise_of_sum(b"secret", 3, one, clients=5))
+    True
+    >>> bool((noise == noise_of_sum(b"secret", 3, other, clients=5)).any())
+    False
+    """
+    digest = hashlib.sha256(total.double().numpy().tobytes()).digest()
+    place = [int.from_bytes(digest[i : i + 8], "big") for i in range(0, len(digest), 8)]
+    return gaussian(key, number, clients, *place, count=len(total))
+
+
 def new_key() -> bytes:
     """A key that nobody knows."""
     return secrets.token_bytes(_KEY_BYTES)
 
 
 def kept_key(directory: Path | None) -> bytes:
-    """The key of a run, which a resumed run finds again; only its owner can read the file."""
+    """The key of a run, which a resumed run finds again; only its owner can read the file.
+
+    Whoever asks should hold the run's folder: of two that make a key at once, one would lose its own.
+    """
     if directory is None:
         return new_key()
     path = directory / "noise.key"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        with written_in_one_step(path) as file:
+            os.chmod(file.name, 0o600)  # while nothing is in it
             file.write(new_key())
-            file.flush()
-            os.fsync(file.fileno())
     key = path.read_bytes()
     if len(key) != _KEY_BYTES:
         raise FederationError(f"{path} is damaged: begin a new run elsewhere")

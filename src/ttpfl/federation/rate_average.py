@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -40,22 +41,59 @@ def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -
     return mean.with_values(_middle(ordered, cut).to(mean.values.dtype))
 
 
+def least_answers(average: str, trim: float) -> int:
+    """With fewer answers, krum cannot choose, and the trimmed mean leaves nobody out.
+
+    >>> least_answers("trimmed", 0.1), least_answers("krum", 0.1), least_answers("median", 0.1)
+    (10, 4, 1)
+    """
+    if average == "krum":
+        return next(clients for clients in count(3) if _neighbours(clients, trim) > 0)
+    if average == "trimmed" and trim > 0:  # whoever says 0 wants nobody to be left out
+        least = math.ceil(1 / trim)
+        return least if int(trim * least) else least + 1  # a product may be rounded down
+    return 1
+
+
+def check_cohort(average: str, trim: float, cohort: int) -> None:
+    """Before any work: whether so many clients are enough for the average."""
+    least = least_answers(average, trim)
+    if cohort >= least:
+        return
+    if average == "krum":
+        raise FederationError(
+            f"average is 'krum' with trim={trim:g}, which needs {least} clients in a round, and there are "
+            f"{cohort}: use average='median'"
+        )
+    larger = math.ceil(1000 / cohort) / 1000
+    remedy = f"set trim={larger:g}, or " if larger < 0.5 else ""
+    raise FederationError(
+        f"average is 'trimmed' with trim={trim:g}, which leaves out nobody of fewer than {least} clients, "
+        f"and there are {cohort} in a round: {remedy}use average='median'"
+    )
+
+
 def _middle(ordered: Tensor, cut: int) -> Tensor:
     return ordered[cut : len(ordered) - cut].mean(dim=0)
 
 
 def _krum(values: Tensor, liars: float) -> Tensor:
     """The row with the smallest sum of squared distances to its nearest rows."""
-    count, bad = len(values), math.ceil(liars * len(values))
-    nearest = count - bad - 2
+    clients, nearest = len(values), _neighbours(len(values), liars)
     if nearest < 1:
+        bad = clients - nearest - 2
         raise FederationError(
-            f"krum needs at least {bad + 3} clients where {bad} may lie, but {count} answered: "
+            f"krum needs at least {bad + 3} clients where {bad} may lie, but {clients} answered: "
             "lower trim, or use average='median'"
         )
     distances = (values[:, None] - values[None, :]).square().sum(dim=2)
     # The first of the ordered distances is that to itself. Among equals the values decide, and not the
     # order of the clients.
     scores = distances.sort(dim=1).values[:, 1 : nearest + 1].sum(dim=1)
-    best = min(range(count), key=lambda row: (float(scores[row]), values[row].tolist()))
+    best = min(range(clients), key=lambda row: (float(scores[row]), values[row].tolist()))
     return values[best]
+
+
+def _neighbours(clients: int, liars: float) -> int:
+    """How many of its neighbours a client is compared with by krum."""
+    return clients - math.ceil(liars * clients) - 2

@@ -16,6 +16,7 @@ from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.identity import common
 from ttpfl.federation.jobs import MakeEngine
 from ttpfl.federation.privacy import Participation, kept_key
+from ttpfl.federation.rate_average import check_cohort
 from ttpfl.federation.rate_work import RatesServer, RatesWork, privacy_spent
 from ttpfl.federation.roster import Clients, Roster
 from ttpfl.federation.session import Session
@@ -82,6 +83,7 @@ def learn(
     begin = first_rates(model, settings.only, rates)
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
+    check_cohort(settings.average, settings.trim, cohort)
     participation = Participation(len(roster), cohort, settings.seed)
     size, processes = (
         len(begin.values),
@@ -91,7 +93,7 @@ def learn(
         RunInfo("learn", settings.rounds, len(roster), cohort, layout_of(model).length, size),
         settings,
         roster,
-        RatesServer(begin, settings, participation, _server_key(settings, noise_key, run_dir)),
+        RatesServer(begin, settings, participation, lambda: _server_key(settings, noise_key, run_dir)),
         lambda: RatesWork(
             Twin(model, begin.modules, readout=logits),
             begin,
@@ -118,6 +120,7 @@ def learn(
         said = {"rounds": rounds, "clients": len(roster), "library": __version__}
         said |= {name: value for name, value in asdict(settings).items() if name not in _SAID_ELSEWHERE}
         if settings.privacy != "none":
+            # Without what a server that died asked for again: see docs/privacy.md.
             said["spent"] = privacy_spent(settings, participation.most(rounds))
         return begin.with_values(
             values, mode=cast(Mode, settings.mode), learned=said, weights_hash=weights_hash(model)

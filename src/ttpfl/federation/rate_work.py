@@ -3,7 +3,9 @@
 No engine is imported here: whatever carries the messages calls the same functions.
 """
 
+import logging
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import cast
 
@@ -14,8 +16,8 @@ from ttpfl.direction import DirectionCache, Objective
 from ttpfl.errors import BatchError
 from ttpfl.federation.accountant import SENSITIVITY, epsilon_of
 from ttpfl.federation.jobs import Answer, Job
-from ttpfl.federation.privacy import Participation, clipped, gaussian, new_key
-from ttpfl.federation.rate_average import combined
+from ttpfl.federation.privacy import Participation, clipped, gaussian, new_key, noise_of_sum
+from ttpfl.federation.rate_average import combined, least_answers
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.federation.state import Record, Report, RunState
@@ -25,6 +27,8 @@ from ttpfl.learning import Loss, refine, same_order
 from ttpfl.randomness import seeded
 from ttpfl.rates import Mode, Rates
 from ttpfl.twin import Twin
+
+log = logging.getLogger("ttpfl")
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,11 @@ class RatesServer:
     part: Part = "validation"
 
     def __init__(
-        self, begin: Rates, settings: LearnSettings, participation: Participation, noise_key: bytes = b""
+        self,
+        begin: Rates,
+        settings: LearnSettings,
+        participation: Participation,
+        noise_key: Callable[[], bytes] = bytes,
     ) -> None:
         self._begin, self._settings, self._participation = begin, settings, participation
         self._noise_key = noise_key
@@ -90,6 +98,7 @@ class RatesServer:
     def begin(self, state: RunState) -> None:
         """A new round."""
         self._state = state
+        self._key = self._noise_key()  # not earlier: now the run's folder is held
         self._rates: list[Rates] = []
         self._tallies = Tallies()
 
@@ -102,17 +111,28 @@ class RatesServer:
         self._rates.append(self._begin.with_values(answer.vector.clone()))
         self._tallies.add(answer.report)
 
+    def enough(self) -> bool:
+        """Whether krum can choose among them; the others take any number."""
+        settings = self._settings
+        return settings.average != "krum" or len(self._rates) >= least_answers("krum", settings.trim)
+
     def finish(self) -> Tensor:
         """Their mean, or what was chosen instead."""
         settings, before = self._settings, self._state.vector
+        if len(self._rates) < least_answers(settings.average, settings.trim):
+            log.warning(
+                "round %d: of %d answers trim=%g leaves out nobody, so this is the plain mean",
+                self._state.round,
+                len(self._rates),
+                settings.trim,
+            )
         if settings.privacy != "central":
             return combined(self._rates, settings.average, settings.trim).values
         changes = [clipped(rates.values - before, settings.clip) for rates in self._rates]
         columns = torch.stack(changes, dim=1).tolist()
         total = torch.tensor([math.fsum(column) for column in columns], dtype=torch.float64)
-        total += (
-            settings.noise * settings.clip * gaussian(self._noise_key, self._state.round, count=len(before))
-        )
+        noise = noise_of_sum(self._key, self._state.round, total, len(changes))
+        total += settings.noise * settings.clip * noise
         return (before.double() + total / len(changes)).to(before.dtype)
 
     def summary(self) -> Record:
@@ -126,7 +146,11 @@ class RatesServer:
 
 
 def privacy_spent(settings: LearnSettings, participations: int) -> Record:
-    """What the busiest client has given away after so many rounds in cohorts."""
+    """What the busiest client has given away after so many rounds in cohorts.
+
+    Every round counts once. What a server asked for again after it died is not known to it: a site's own
+    account (`ttpfl.flower.policy.Budget`) counts that, too.
+    """
     sensitivity = SENSITIVITY[settings.privacy]
     epsilon = epsilon_of(settings.noise, participations, settings.delta, sensitivity)
     return {

@@ -39,6 +39,9 @@ class Server(Protocol):
     def add(self, answer: Answer) -> None:
         """One more good answer."""
 
+    def enough(self) -> bool:
+        """Whether a next vector can be made of the good answers, of which there is at least one."""
+
     def finish(self) -> Tensor:
         """The next vector."""
 
@@ -113,7 +116,8 @@ def _one_round(
         else:
             failures.append((answer.job.name, failure))
             log.warning("round %d: client %r is left out: %s", state.round, answer.job.name, failure)
-    if len(failures) == len(jobs):
+    good = len(jobs) - len(failures)
+    if not good and state.round == 0:  # nothing was ever right; later it may be a failure that passes
         name, failure = failures[0]
         raise FederationError(f"all {len(jobs)} clients of round {state.round} failed; {name!r}: {failure}")
     record: Record = {
@@ -121,7 +125,7 @@ def _one_round(
         "clients": len(jobs),
         "failed": sorted(name for name, _ in failures),
     }
-    record["abandoned"] = len(jobs) - len(failures) < settings.minimum * len(jobs)
+    record["abandoned"] = not good or good < settings.minimum * len(jobs) or not server.enough()
     vector = state.vector if record["abandoned"] else server.finish()
     return vector, record | server.summary()
 

@@ -34,7 +34,8 @@ class Audit:
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """One line, on the disk before anything else happens."""
-        line = json.dumps({"time": datetime.now(UTC).isoformat(), **entry}) + "\n"
+        # repr: records may hold bytes, and whatever comes has to be noted.
+        line = json.dumps({"time": datetime.now(UTC).isoformat(), **entry}, default=repr) + "\n"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:

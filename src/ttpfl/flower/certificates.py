@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -18,8 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
+    load_ssh_public_key,
 )
 from cryptography.x509.oid import NameOID
+
+from ttpfl.errors import FederationError
 
 AUTHORITY_YEARS = 10
 SERVER_DAYS = 397  # what browsers accept; renewed with `ttpfl flower renew`
@@ -78,6 +82,18 @@ def make_node_key(path: Path) -> None:
     _write_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     path.with_name(f"{path.name}.pub").write_bytes(public + b"\n")
+
+
+def read_public_key(path: Path) -> bytes:
+    """The content of a file with a public key, if it is one that Flower takes."""
+    content = path.read_bytes()
+    try:
+        key = load_ssh_public_key(content)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise FederationError(f"{path} is no public key: {error}. Make one with ttpfl flower key") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise FederationError(f"{path} is no key on an elliptic curve: make one with ttpfl flower key")
+    return content
 
 
 def _builder(

@@ -4,14 +4,13 @@ import json
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 from ttpfl.errors import FederationError
 from ttpfl.files import written_in_one_step
-from ttpfl.flower.certificates import make_node_key
+from ttpfl.flower.certificates import make_node_key, read_public_key
 from ttpfl.flower.folder import Federation, environment
 
 NODES = "nodes.json"
@@ -75,10 +74,20 @@ def register_all(federation: Federation) -> list[str]:
     """Those that are not registered yet."""
     known = nodes(federation)
     new = [name for name in federation.sites if name not in known]
+    failures: dict[str, str] = {}
     # Side by side: each takes seconds, since the command has to start.
     with ThreadPoolExecutor(8) as pool:
-        found = dict(zip(new, pool.map(partial(_let_in, federation), new), strict=True))
-    _write(federation, {**known, **found})
+        tasks = {pool.submit(_let_in, federation, name): name for name in new}
+        for done in as_completed(tasks):
+            try:
+                known[tasks[done]] = done.result()
+            except FederationError as error:
+                failures[tasks[done]] = str(error)
+                continue
+            _write(federation, known)  # at once: without its number nobody can lock the site out again
+    if failures:
+        reasons = "; ".join(f"{name}: {failures[name]}" for name in sorted(failures))
+        raise FederationError(f"not registered: {reasons}. The others are: repeat it for these")
     return new
 
 
@@ -103,12 +112,15 @@ def rotate(federation: Federation, name: str, public_key: Path | None = None) ->
     Without `public_key` a new pair is made in the site's folder here.
     """
     folder = federation.site(name)
+    # Read and checked first: a key that cannot be let in shall not cost the site the one that it has.
+    given = None if public_key is None else read_public_key(public_key)
     if name in nodes(federation):
         revoke(federation, name)
-    if public_key is None:
+    if given is None:
         make_node_key(folder / "key")
     else:
-        shutil.copy(public_key, folder / "key.pub")
+        with written_in_one_step(folder / "key.pub") as file:
+            file.write(given)
     register(federation, name)
 
 

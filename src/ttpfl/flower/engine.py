@@ -4,14 +4,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from ttpfl.errors import FederationError, RefusedError
+from ttpfl.errors import RefusedError
 from ttpfl.federation.jobs import Answer, Job
 from ttpfl.flower.messages import (
     LACKING,
@@ -42,6 +42,15 @@ class Assignment:
     rates: dict[str, Any]
     largest: float
     """Of the numbers in an answer."""
+
+
+class NotTaken(NamedTuple):
+    """In place of a reply: the message did not even leave."""
+
+    kind: str
+
+
+Reply = Message | NotTaken
 
 
 class GridEngine:
@@ -87,8 +96,8 @@ class GridEngine:
         if lacking:
             records = model_records(self._assignment.card, self._state)
             kept = self._exchange(MODEL, {client: (present[client], records) for client in lacking})
-            replies |= {client: reply for client, reply in kept.items() if reply.has_error()}
-            again = {client: letters[client] for client, reply in kept.items() if not reply.has_error()}
+            replies |= {client: reply for client, reply in kept.items() if _failure(reply) is not None}
+            again = {client: letters[client] for client, reply in kept.items() if _failure(reply) is None}
             replies = {c: reply for c, reply in replies.items() if c not in again}
             replies |= self._exchange(TRAIN, again)
         for job in jobs:
@@ -124,42 +133,42 @@ class GridEngine:
             common.rates,
         )
 
-    def _answer(self, job: Job, task: Task, reply: Message | None, message: Tensor) -> Answer:
+    def _answer(self, job: Job, task: Task, reply: Reply | None, message: Tensor) -> Answer:
         if reply is None:
             return Answer(job, message, {}, "did not answer in time")
-        if reply.has_error():
-            return Answer(job, message, {}, _reason(reply))
+        if isinstance(reply, NotTaken) or reply.has_error():
+            return Answer(job, message, {}, _failure(reply))
         try:
             vector, report = read_answer(reply.content, task, self._length, self._assignment.largest)
             return Answer(job, vector.to(self._dtype), report, None)
         except RefusedError as refusal:
             return Answer(job, message, {}, str(refusal))
+        except Exception as error:  # whatever one site sends, the others go on
+            return Answer(job, message, {}, f"its answer cannot be read: {type(error).__name__}: {error}")
 
     def _send(self, message: Message) -> str:
-        """The message's identity, by which its reply is found."""
-        identities = list(self._grid.push_messages([message]))
-        if not identities or identities[0] is None:
-            raise FederationError(
-                f"Flower did not take a message of the type {message.metadata.message_type}: see its log"
-            )
-        return identities[0]
+        """The message's identity, by which its reply is found; empty if Flower does not take it."""
+        # For a message that it cannot keep, Flower gives "", and nothing at all for one that is too large.
+        return next((identity or "" for identity in self._grid.push_messages([message])), "")
 
-    def _exchange(self, kind: str, letters: Mapping[int, tuple[int, RecordDict]]) -> dict[int, Message]:
-        """Send one message to each client's node; the replies that came in time, by client."""
-        if not letters:
-            return {}
+    def _exchange(self, kind: str, letters: Mapping[int, tuple[int, RecordDict]]) -> dict[int, Reply]:
+        """Send one message to each client's node; what came of it in time, by client."""
+        replies: dict[int, Reply] = {}
         # One at a time: together they may be too large for one request.
         sent: dict[str, int] = {}
         for client, (node, records) in letters.items():
-            sent[self._send(Message(records, node, kind, ttl=self._patience.longest))] = client
-        begin, replies = self._clock(), dict[int, Message]()
+            if identity := self._send(Message(records, node, kind, ttl=self._patience.longest)):
+                sent[identity] = client
+            else:
+                replies[client] = NotTaken(kind)
+        begin = self._clock()
         waiting = Waiting(set(sent), self._patience.deadline, self._patience.longest)
         while waiting.open and self._clock() - begin < waiting.end:
             strays = []
             for reply in self._grid.pull_messages(sorted(waiting.open | self._given_up)):
                 # An error's source is not the site, so the message that it replies to says whose it is.
                 about = reply.metadata.reply_to_message_id
-                if waiting.answered(about, self._clock() - begin):
+                if waiting.answered(about, self._clock() - begin, reply.has_error()):
                     replies[sent[about]] = reply
                 elif reply.has_error():
                     self._given_up.discard(about)  # Flower says that nothing will come any more
@@ -172,9 +181,14 @@ class GridEngine:
         return replies
 
 
-def _code(reply: Message) -> int | None:
-    return reply.error.code if reply.has_error() else None
+def _code(reply: Reply) -> int | None:
+    return reply.error.code if isinstance(reply, Message) and reply.has_error() else None
 
 
-def _reason(reply: Message) -> str:
+def _failure(reply: Reply) -> str | None:
+    """Why it is no answer; None if it is one."""
+    if isinstance(reply, NotTaken):
+        return f"Flower did not take the message {reply.kind} to it: see the superlink's log"
+    if not reply.has_error():
+        return None
     return reply.error.reason or f"Flower's error {reply.error.code}"

@@ -29,6 +29,9 @@ MODEL = "query.model"
 REFUSED, FAILED, LACKING = 101, 102, 103
 """Codes of error replies: a site does not want to, could not, or lacks the model. Below 100: Flower's."""
 
+_TYPES = {np.dtype(name) for name in ("f4", "f8", "i1", "i2", "i4", "i8", "u1")}
+"""Of arrays: those that torch computes with, in this machine's order of bytes."""
+
 _METRIC = re.compile(r"(samples|(tallies\.)?(train|validation|before)\.(samples|loss|right))")
 
 
@@ -218,10 +221,12 @@ def _tensors(
 
 def _tensor(name: str, array: Array) -> Tensor:
     try:
-        found = array.numpy()  # numpy's own format, read without pickle
-    except (TypeError, ValueError, OSError, EOFError) as error:
-        raise RefusedError(f"array {name!r} cannot be read: {error}") from None
-    if found.dtype.kind not in "fiu" or found.dtype == np.float16 or found.dtype.byteorder == ">":
+        found: Any = array.numpy()  # numpy's own format, read without pickle
+    except Exception as error:  # junk can fail in any way inside the reader
+        raise RefusedError(f"array {name!r} cannot be read: {type(error).__name__}: {error}") from None
+    if not isinstance(found, np.ndarray):
+        raise RefusedError(f"array {name!r} is an archive, not an array")
+    if found.dtype not in _TYPES:
         raise RefusedError(f"array {name!r} has the type {found.dtype}, which is not used here")
     import torch  # seconds: a site that only has to say no does not wait for it
 

@@ -1,6 +1,7 @@
 """Models that a site has got, on its disk under their hash: each travels once, and is always checked."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from ttpfl.errors import ModelError, RefusedError
 from ttpfl.flower.messages import ModelCard
 from ttpfl.models import load_model
 from ttpfl.models.build import rebuild
-from ttpfl.models.files import save_model
+from ttpfl.models.files import read_card, save_model
 from ttpfl.network import describe, fingerprint, weights_hash
 
 
@@ -50,14 +51,25 @@ def load(path: Path, hash_: str, fingerprint_: str, allowed: Collection[str]) ->
         fingerprint_: of its architecture.
         allowed: names of networks that may be built here.
     """
-    try:
+    with _removed_if_damaged(path):
+        name = (read_card(path).get("build") or {}).get("name")
+    # The list may have become shorter since the model came.
+    if name is not None and name not in allowed:
+        raise RefusedError(f"the model {name!r} is not on this site's list: {', '.join(allowed)}")
+    with _removed_if_damaged(path):
         model, _ = load_model(path, trusted=allowed)
         check_hash(model, hash_)
+    check_fingerprint(model, fingerprint_)
+    return model
+
+
+@contextmanager
+def _removed_if_damaged(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (ModelError, RefusedError) as error:
         path.unlink(missing_ok=True)
         raise RefusedError(f"the model was damaged here, and is removed: {error}") from None
-    check_fingerprint(model, fingerprint_)
-    return model
 
 
 def check_hash(model: nn.Module, hash_: str) -> None:

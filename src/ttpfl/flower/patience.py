@@ -8,7 +8,7 @@ class Patience:
     """Seconds."""
 
     deadline: float = 60.0
-    """After half of the answers of a round are there."""
+    """After half of the answers of a round are there; errors are not counted as answers."""
     longest: float = 3600.0
     """At any rate."""
     connect: float = 60.0

@@ -41,7 +41,8 @@ class Policy:
     rounds: int = 100_000
     smallest_batch: int = 2
     fewest_samples: int = 10
-    """With fewer samples the site does not answer: sums over few people say much about each."""
+    """With fewer samples the site does not answer: sums over few people say much about each. It holds for
+    the data that a task works on and, when training looks at validation data, for that, too."""
     local_noise: float | None = None
     """If given: tasks of learning must have privacy = "local" with at least this noise."""
     epsilon: float | None = None
@@ -52,6 +53,10 @@ class Policy:
         for kind in self.kinds:
             if kind not in SETTINGS:
                 raise FederationError(f"[policy] kinds: {kind!r} is not one of {', '.join(SETTINGS)}")
+        if self.local_noise is not None and not self.local_noise > 0:
+            raise FederationError(
+                f"[policy] local_noise is {self.local_noise}: it must be positive; leave it out for none"
+            )
         if self.epsilon is not None and self.local_noise is None:
             raise FederationError("[policy] epsilon is spent by local noise only: set local_noise, too")
         if self.local_noise is not None and self.kinds != ["learn"]:

@@ -19,6 +19,7 @@ class Waiting:
     """The messages of one round that are on their way.
 
     The round ends `deadline` seconds after half of the answers are there, and after `longest` at any rate.
+    An error is no answer: whoever refuses does so at once, which says nothing about how long the work takes.
 
     >>> waiting = Waiting({"m1", "m2", "m3"}, deadline=60, longest=3600)
     >>> waiting.answered("m1", at=5.0), waiting.answered("m1", at=6.0)
@@ -33,26 +34,31 @@ class Waiting:
     deadline: float
     longest: float
     times: dict[str, float] = field(default_factory=dict)
+    """Of answers."""
+    errors: set[str] = field(default_factory=set)
+    """Messages that there will be no answer to."""
 
     @property
     def open(self) -> set[str]:
-        """Messages without an answer."""
-        return self.messages - self.times.keys()
+        """Messages that nothing has come back for."""
+        return self.messages - self.times.keys() - self.errors
 
     @property
     def end(self) -> float:
         """When the round is over, in seconds after it began."""
-        if 2 * len(self.times) < len(self.messages):
+        half = (len(self.messages) - len(self.errors) + 1) // 2
+        if not half or len(self.times) < half:
             return self.longest
-        # The time at which half of the answers were there.
-        half = sorted(self.times.values())[: (len(self.messages) + 1) // 2]
-        return min(half[-1] + self.deadline, self.longest)
+        return min(sorted(self.times.values())[half - 1] + self.deadline, self.longest)
 
-    def answered(self, message: str, at: float) -> bool:
-        """Note an answer; False if it is not a first answer to a message of this round."""
+    def answered(self, message: str, at: float, error: bool = False) -> bool:
+        """Note an answer or an error; False if it is not the first to a message of this round."""
         if message not in self.open:
             return False
-        self.times[message] = at
+        if error:
+            self.errors.add(message)
+        else:
+            self.times[message] = at
         return True
 
 

@@ -39,14 +39,42 @@ def died(out: Path, token: str) -> bool:
     """
     try:
         with open(out / FILE) as lock:
-            return lock.read() == token and _free(lock.fileno())
+            return lock.read() == token and _free(lock.fileno(), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
 
 
-def _free(lock: int) -> bool:
+def wait_until_free(out: Path, seconds: float) -> bool:
+    """Whether nobody holds the folder; a run that was stopped may take a moment to let go of it.
+
+    >>> import tempfile
+    >>> out = Path(tempfile.mkdtemp())
+    >>> with alone(out, "a1"):
+    ...     wait_until_free(out, seconds=0)
+    False
+    >>> wait_until_free(out, seconds=0)
+    True
+    """
+    end = time.monotonic() + seconds
+    while _held(out):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def _held(out: Path) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(out / FILE) as lock:
+            return not _free(lock.fileno(), fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False
+
+
+def _free(lock: int, kind: int = fcntl.LOCK_EX) -> bool:
+    # Whoever only looks takes a shared lock, so that two who look do not take each other for a run.
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -4,6 +4,8 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +37,12 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Carry out the order in the run's configuration, from its newest checkpoint on."""
     logging.basicConfig(level=logging.INFO)
-    order, token = Order.read(str(context.run_config["order"])), str(context.run_config["token"])
+    path, token = Path(str(context.run_config["order"])), str(context.run_config["token"])
     failures: list[Exception] = []
 
     def work() -> None:
         try:
-            with alone(Path(order.out), token):
-                _with_outcome(order, token, grid)
+            with_outcome(path, token, grid)
         except Exception as error:
             failures.append(error)
 
@@ -54,15 +55,32 @@ def main(grid: Grid, context: Context) -> None:
         raise failures[0]
 
 
-def _with_outcome(order: Order, token: str, grid: Grid) -> None:
+def with_outcome(path: Path, token: str, grid: Grid, seconds: float = 120.0) -> None:
+    """Carry out the order in the file, and leave word in its folder how that ended, whatever happened.
+
+    Args:
+        path: of the order, in the run's folder.
+        token: by which the command that waits knows its run.
+        grid: see `carry_out`.
+        seconds: how long to wait for another run to let go of the folder.
+    """
+    out = path.parent
+    with ExitStack() as held, _told(out, token):
+        held.enter_context(alone(out, token, seconds))
+        carry_out(Order.read(path), grid)
+
+
+@contextmanager
+def _told(out: Path, token: str) -> Iterator[None]:
+    """Leave word while the folder is still held: a run that let go of it without a word counts as lost."""
     try:
-        carry_out(order, grid)
+        yield
     except httpx.HTTPError:
         raise  # the superlink is gone: there is no outcome, and the run will be begun again
     except Exception as error:
-        write_outcome(order.out, token, f"{type(error).__name__}: {error}")
+        write_outcome(str(out), token, f"{type(error).__name__}: {error}")
         raise
-    write_outcome(order.out, token, None)
+    write_outcome(str(out), token, None)
 
 
 def carry_out(order: Order, grid: Grid) -> None:

@@ -50,8 +50,7 @@ def work_on(
     site.policy.check_vector(task.kind, vector)
     model = model_store.load(site.model_file(task.model), task.model, task.fingerprint, site.policy.models)
     client = client_of(site)
-    if client.size(PART[task.kind]) < (fewest := site.policy.fewest_samples):
-        raise RefusedError(f"this site has fewer than the {fewest} samples demanded here")
+    _check_sizes(client, task.kind, settings, site.policy.fewest_samples)
     roster = Roster(OneOfMany(client, task.client, task.clients))
     work, length = _make_work(model, roster, settings, task.rates)
     if vector.shape != (length,) or vector.dtype != torch.float32:
@@ -63,6 +62,18 @@ def work_on(
     with threads(site.threads):
         report = work(Job(task.client, site.name, task.round), vector, answer)
     return answer, report
+
+
+def _check_sizes(client: SourceClient, kind: str, settings: RunSettings, fewest: int) -> None:
+    """Sums over few samples do not leave, whatever part of the data they are of."""
+    if client.size(PART[kind]) < fewest:
+        raise RefusedError(f"this site has fewer than the {fewest} samples demanded here")
+    # Of nobody at all there is nothing to tell.
+    if getattr(settings, "validate_every", 0) and 0 < client.size("validation") < fewest:
+        raise RefusedError(
+            f"this site has fewer than the {fewest} validation samples demanded here: "
+            "train with validate_every = 0"
+        )
 
 
 def _make_work(

@@ -1,0 +1,44 @@
+"""Options that an engine does not have are told, and not ignored."""
+
+import pytest
+from typer.testing import CliRunner
+
+from ttpfl.cli import app
+
+TRAIN = [
+    "train",
+    "--out",
+    "o",
+    "--engine",
+    "flower",
+    "--federation",
+    "f",
+    "--classes",
+    "2",
+    "--image-size",
+    "8",
+]
+LEARN = ["learn", "m.safetensors", "--out", "o", "--engine", "flower", "--federation", "f"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ([*TRAIN, "--shift", "label"], "--shift"),
+        ([*TRAIN, "--held-out", "one"], "--held-out"),
+        ([*TRAIN, "--set", "a=1"], "--set"),
+        ([*TRAIN, "--option", "a=1"], "--option"),
+        ([*TRAIN, "--data-dir", "d"], "--data-dir"),
+        ([*TRAIN, "--tensorboard", "t"], "--tensorboard"),
+        ([*LEARN, "--data-dir", "d"], "--data-dir"),
+        ([*LEARN, "--tensorboard", "t"], "--tensorboard"),
+        (["train", "digits", "--out", "o", "--federation", "f"], "--federation"),
+        (["train", "digits", "--out", "o", "--classes", "3"], "--classes"),
+        (["train", "digits", "--out", "o", "--image-size", "8"], "--image-size"),
+        (["learn", "m.safetensors", "--out", "o", "--federation", "f"], "--federation"),
+    ],
+)
+def test_options_of_the_other_engine(words: list[str], option: str) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert f"{option} goes with --engine" in " ".join(done.output.split())

@@ -1,0 +1,101 @@
+"""How a run over sites ends is told to the command that waits for it, and a run that lives is left alone."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from in_process import NAMES, InProcessGrid, begin_model, make_sites
+from typer.testing import CliRunner
+
+from ttpfl.cli import app, sites
+from ttpfl.errors import FederationError
+from ttpfl.federation import LearnSettings
+from ttpfl.flower import server_app
+from ttpfl.flower.create import create
+from ttpfl.flower.order import Order, read_outcome
+from ttpfl.flower.run_lock import alone, died
+from ttpfl.flower.server_app import with_outcome
+
+TRAIN = ["train", "--engine", "flower", "--classes", "10", "--image-size", "28"]
+
+
+def order_in(tmp_path: Path) -> Path:
+    begin_model(tmp_path / "model.safetensors")
+    settings = asdict(LearnSettings(rounds=1, batch_size=6, workers=0))
+    out = str(tmp_path / "run")
+    return Order("learn", str(tmp_path / "model.safetensors"), out, NAMES, settings).write()
+
+
+def failure(order: Path, token: str) -> str:
+    outcome = read_outcome(str(order.parent), token)
+    assert outcome is not None
+    return str(outcome["failure"])
+
+
+def test_a_run_that_went_well(tmp_path: Path) -> None:
+    order = order_in(tmp_path)
+    with_outcome(order, "a1", InProcessGrid(make_sites(tmp_path / "sites")))  # type: ignore[arg-type]
+    assert read_outcome(str(order.parent), "a1") == {"token": "a1", "failure": None}
+
+
+def test_a_folder_that_another_run_holds(tmp_path: Path) -> None:
+    order = order_in(tmp_path)
+    with alone(order.parent, "other"), pytest.raises(FederationError):
+        with_outcome(order, "a1", InProcessGrid({}), seconds=0)  # type: ignore[arg-type]
+    assert "another run is writing to" in failure(order, "a1")
+
+
+def test_an_order_that_cannot_be_read(tmp_path: Path) -> None:
+    order = order_in(tmp_path)
+    order.write_text('{"kind": "learn"}')
+    with pytest.raises(FederationError):
+        with_outcome(order, "a1", InProcessGrid({}))  # type: ignore[arg-type]
+    assert "not an order of this version" in failure(order, "a1")
+
+
+def test_the_outcome_is_there_before_the_folder_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, let_go = order_in(tmp_path), []
+    (tmp_path / "model.safetensors").unlink()
+
+    def write(out: str, token: str, failure: str | None) -> None:
+        let_go.append(died(Path(out), token))
+
+    monkeypatch.setattr(server_app, "write_outcome", write)
+    with pytest.raises(FileNotFoundError):
+        with_outcome(order, "a1", InProcessGrid({}))  # type: ignore[arg-type]
+    assert let_go == [False]
+    assert died(order.parent, "a1")
+
+
+def test_a_run_that_lives_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
+    out.mkdir()
+    (out / "order.json").write_text("of the run that lives")
+    monkeypatch.setattr(sites, "LET_GO", 0.0)
+    with alone(out, "other"):
+        done = CliRunner().invoke(app, [*TRAIN, "--federation", str(home), "--out", str(out), "--resume"])
+    assert "is still writing to" in " ".join(done.output.split())
+    assert (out / "order.json").read_text() == "of the run that lives"
+    assert not (out / "begin.safetensors").exists()
+
+
+def test_patience_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is written before the superlink, which is not there, is asked."""
+    home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
+    monkeypatch.setattr("ttpfl.flower.control.program", lambda name: "false")
+    waits = ["--deadline", "7", "--longest", "77"]
+    done = CliRunner().invoke(app, [*TRAIN, "--federation", str(home), "--out", str(out), *waits])
+    assert done.exit_code == 1
+    assert Order.read(out / "order.json").patience == {"deadline": 7, "longest": 77, "connect": 7}
+
+
+def test_the_beginning_of_an_earlier_run_is_kept(tmp_path: Path) -> None:
+    home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
+    out.mkdir()
+    (out / "history.jsonl").write_text("{}\n")
+    (out / "begin.safetensors").write_text("of the earlier run")
+    done = CliRunner().invoke(app, [*TRAIN, "--federation", str(home), "--out", str(out), "--seed", "1"])
+    assert "already has a run" in " ".join(done.output.split())
+    assert (out / "begin.safetensors").read_text() == "of the earlier run"
