@@ -16,10 +16,10 @@ def data_set_facts(name: str, data_dir: str | PathLike[str] | None = None) -> di
     """All that is known about a data set without loading it, for programs.
 
     >>> data_set_facts("digits")["options"]
-    {'seed': 0}
+    {'seed': 0, 'augmentation': ''}
     """
     known = asdict(facts(name))
-    del known["defaults"], known["places"]  # they are in "clients" and "there"
+    del known["defaults"], known["places"], known["augmentation"]  # in "clients", "there" and "options"
     return {
         **known,
         "there": is_there(name, data_dir),
