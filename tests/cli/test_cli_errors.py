@@ -128,12 +128,12 @@ def test_ctrl_c(stream: tuple[list[str], str]) -> None:
 
 
 WORK = """
-import sys, time, typer
+import os, sys, time, typer
 from ttpfl.cli.errors import in_words
 from ttpfl.data.parallel import in_parallel
 
 def work(number):
-    print(number, flush=True)
+    os.write(1, f"{number}\\n".encode())  # at once, so that lines of two workers do not mix
     time.sleep(1000)
 
 try:
