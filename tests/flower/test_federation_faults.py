@@ -27,6 +27,7 @@ from ttpfl.flower import control, loopback
 from ttpfl.flower.certificates import make_authority, make_node_key
 from ttpfl.flower.create import free_port
 from ttpfl.flower.folder import Federation, environment
+from ttpfl.flower.run_lock import wait_until_free
 from ttpfl.rates import Rates
 
 pytestmark = pytest.mark.slow
@@ -97,6 +98,16 @@ def test_an_interrupted_command_stops_its_run_and_goes_on(federation: Federation
     assert len(history(tmp_path)) < 2
     done = learn_over(federation, tmp_path, "--rounds", "2", "--resume")
     assert done.returncode == 0, done.stderr
+    _check_as_undisturbed(federation, tmp_path, rounds=2)
+
+
+def test_a_killed_command_leaves_its_run_alive(federation: Federation, tmp_path: Path) -> None:
+    run = subprocess.Popen(command(federation, tmp_path, "--rounds", "2"))
+    with run:
+        until(lambda: history(tmp_path) or run.poll() is not None)
+        run.kill()
+    assert not wait_until_free(tmp_path, seconds=0)  # so that nobody else can write there
+    assert wait_until_free(tmp_path, PATIENCE)
     _check_as_undisturbed(federation, tmp_path, rounds=2)
 
 
