@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -46,6 +47,15 @@ def command(federation: Federation, out: Path, *more: str) -> list[str]:
         *("--engine", "flower", "--federation", str(federation.home), "--out", str(out)),
         *("--batch-size", "6", "--lr", "5", *more),
     ]
+
+
+def started(federation: Federation, out: Path, *more: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command(federation, out, *more),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as in a terminal
+    )
 
 
 def learn_over(federation: Federation, out: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -13,12 +13,12 @@ import torch
 from in_process import NAMES, largest_difference
 from real_federation import (
     PATIENCE,
-    command,
     federation_of_digits,
     history,
     learn_over,
     local_rates,
     processes_below,
+    started,
     tasks,
     until,
 )
@@ -45,26 +45,22 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 def test_a_killed_site_is_left_out_and_takes_part_again(federation: Federation, tmp_path: Path) -> None:
     before = tasks(federation, "west")
-    run = subprocess.Popen(
-        command(federation, tmp_path, "--rounds", "5", "--deadline", "20"), stderr=subprocess.PIPE
-    )
-    with run:
+    with started(federation, tmp_path, "--rounds", "100", "--deadline", "20") as run:
         # The first task is answered with a request for the model; the second is work.
         until(lambda: tasks(federation, "west") > before + 1 or run.poll() is not None)
         loopback.stop(federation, "west", signal.SIGKILL)
         until(lambda: history(tmp_path) or run.poll() is not None)
-        loopback.join(federation, ["west"])  # takes a minute: the superlink has to miss it first
+        assert history(tmp_path)[0]["failed"] == ["west"]
+        loopback.join(federation, ["west"], PATIENCE)  # takes a minute: the superlink has to miss it first
+        until(lambda: history(tmp_path)[-1]["failed"] == [] or run.poll() is not None)
+        run.send_signal(signal.SIGINT)
         _, words = run.communicate(timeout=PATIENCE)
-    assert run.returncode == 0, words
-    failed = [record["failed"] for record in history(tmp_path)]
-    assert failed[0] == ["west"]
-    assert failed[-1] == []
+    assert run.returncode == 130, words
     assert not any(record["abandoned"] for record in history(tmp_path))
 
 
 def test_the_server_app_and_the_superlink_may_be_killed(federation: Federation, tmp_path: Path) -> None:
-    run = subprocess.Popen(command(federation, tmp_path, "--rounds", "3"), stderr=subprocess.PIPE)
-    with run:
+    with started(federation, tmp_path, "--rounds", "3") as run:
         until(lambda: len(history(tmp_path)) == 1 or run.poll() is not None)
         seen = tasks(federation, "north")
         until(lambda: tasks(federation, "north") > seen or run.poll() is not None)
@@ -82,28 +78,21 @@ def test_the_server_app_and_the_superlink_may_be_killed(federation: Federation, 
 
 
 def test_an_interrupted_command_stops_its_run_and_goes_on(federation: Federation, tmp_path: Path) -> None:
-    run = subprocess.Popen(
-        command(federation, tmp_path, "--rounds", "2"),
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as in a terminal
-    )
-    with run:
+    with started(federation, tmp_path, "--rounds", "3") as run:
         until(lambda: history(tmp_path) or run.poll() is not None)
         run.send_signal(signal.SIGINT)
         _, words = run.communicate(timeout=PATIENCE)
     assert run.returncode == 130, words
     assert words.splitlines()[-1].endswith("--resume")
     until(lambda: not _server_apps(federation))
-    assert len(history(tmp_path)) < 2
-    done = learn_over(federation, tmp_path, "--rounds", "2", "--resume")
+    assert len(history(tmp_path)) < 3
+    done = learn_over(federation, tmp_path, "--rounds", "3", "--resume")
     assert done.returncode == 0, done.stderr
-    _check_as_undisturbed(federation, tmp_path, rounds=2)
+    _check_as_undisturbed(federation, tmp_path, rounds=3)
 
 
 def test_a_killed_command_leaves_its_run_alive(federation: Federation, tmp_path: Path) -> None:
-    run = subprocess.Popen(command(federation, tmp_path, "--rounds", "2"))
-    with run:
+    with started(federation, tmp_path, "--rounds", "2") as run:
         until(lambda: history(tmp_path) or run.poll() is not None)
         run.kill()
     assert not wait_until_free(tmp_path, seconds=0)  # so that nobody else can write there
@@ -194,7 +183,7 @@ def test_keys_can_be_rotated_and_revoked(federation: Federation, tmp_path: Path)
     control.rotate(federation, "west")
     assert old.read_bytes() != (federation.site("west") / "key").read_bytes()
     # The process that runs still has the old key: it is locked out.
-    done = learn_over(federation, tmp_path / "a", "--rounds", "1", "--deadline", "25")
+    done = learn_over(federation, tmp_path / "a", "--rounds", "1")
     assert done.returncode == 0, done.stderr
     assert history(tmp_path / "a")[0]["failed"] == ["west"]
     loopback.stop(federation, "west")
@@ -203,7 +192,7 @@ def test_keys_can_be_rotated_and_revoked(federation: Federation, tmp_path: Path)
     assert history(tmp_path / "b")[0]["failed"] == [], done.stderr
     control.revoke(federation, "west")
     assert set(control.nodes(federation)) == set(NAMES) - {"west"}
-    done = learn_over(federation, tmp_path / "c", "--rounds", "1", "--deadline", "25")
+    done = learn_over(federation, tmp_path / "c", "--rounds", "1")
     assert history(tmp_path / "c")[0]["failed"] == ["west"]
     rates = [Rates.load(tmp_path / run / "rates.safetensors").values for run in "ac"]
     assert torch.equal(*rates)  # both times of the other two alone
