@@ -42,13 +42,14 @@ golden: $(READY) ## Renew the texts that --help is compared with, after a change
 docs: $(READY) ## Build the documentation into site/, to be read without network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-bench: $(READY) ## Speed and memory of the core, of the corruptions and of populations
+bench: $(READY) ## Speed and memory of the core, of corruptions, populations, engines and methods
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/core.py --soak 20000
 	$(TEST_ENV) $(BIN)/python benchmarks/corruptions.py
 	$(TEST_ENV) $(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/federation.py
 	$(TEST_ENV) $(BIN)/python benchmarks/flower.py
+	$(TEST_ENV) $(BIN)/python benchmarks/method_costs.py
 
 package: $(READY) ## Wheel and source archive, in dist/
 	$(BIN)/python -m build --no-isolation

@@ -2,8 +2,9 @@
 
     python benchmarks/federation_memory.py
 
-Shallow CNN over 60,000 CIFAR-shaped images: 240 clients, then 2,400, drawn from the same images. What
-processes share is counted once (proportional set sizes, summed).
+Shallow CNN over 60,000 CIFAR-shaped images: 240 clients, then 2,400, drawn from the same images, with 60 of
+them in a round; and training by all 240 in every round. What processes share is counted once (proportional set
+sizes, summed).
 """
 
 import subprocess
@@ -40,21 +41,21 @@ def population(clients: int) -> ttpfl.data.Population:
         ).population
 
 
-def one(kind: str, clients: int) -> None:
+def one(kind: str, clients: int, cohort: int) -> None:
     """In a process of its own: the peak, and seconds per round."""
     sources, model = population(clients).source, ttpfl.models.shallow_cnn(10)
     begin = time.perf_counter()
     with measure.PeakMemory(0.2) as memory:
         if kind == "train":
-            train(model, sources, TrainSettings(rounds=2, cohort=COHORT, validate_every=0))
+            train(model, sources, TrainSettings(rounds=2, cohort=cohort, validate_every=0))
         else:
-            learn(model, sources, LearnSettings(rounds=2, cohort=COHORT, direction_cache=CACHE))
+            learn(model, sources, LearnSettings(rounds=2, cohort=cohort, direction_cache=CACHE))
     print(memory.peak / 2**20, (time.perf_counter() - begin) / 2)
 
 
 def main() -> None:
-    if len(sys.argv) == 3:
-        one(sys.argv[1], int(sys.argv[2]))
+    if len(sys.argv) == 4:
+        one(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
         return
     print(f"\npeak memory, shallow CNN, 60,000 images, cohort {COHORT} (goal {GOAL_MIB} MiB, within 10 %)")
     for kind in ("train", "learn"):
@@ -63,10 +64,13 @@ def main() -> None:
             f"{kind}: 240 clients {small:.0f} MiB, 2,400 clients {large:.0f} MiB ({large / small:.3f}x); "
             f"{fast:.2f} and {slow:.2f} s per round"
         )
+    everybody, seconds = in_own_process("train", 240, 240)
+    print(f"train, all 240 clients in a round: {everybody:.0f} MiB, {seconds:.2f} s per round")
 
 
-def in_own_process(kind: str, clients: int) -> list[float]:
-    done = subprocess.run([sys.executable, __file__, kind, str(clients)], stdout=-1, text=True, check=True)
+def in_own_process(kind: str, clients: int, cohort: int = COHORT) -> list[float]:
+    words = [sys.executable, __file__, kind, str(clients), str(cohort)]
+    done = subprocess.run(words, stdout=-1, text=True, check=True)
     return [float(value) for value in done.stdout.split()]
 
 

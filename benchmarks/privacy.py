@@ -1,6 +1,6 @@
 """What privacy and liars cost: accuracy at new clients, with rates learned under each.
 
-    python benchmarks/privacy.py [--seeds 0 1] [--out privacy.jsonl]
+    python benchmarks/privacy.py [--seeds 0 1 2] [--out privacy.jsonl]
 
 Digits, hybrid shift, a small network with two BatchNorm layers. 60 source clients learn rates by the local
 engine, with the code that a real federation uses; 10 target clients then adapt with them. For every seed:
@@ -153,7 +153,7 @@ def _against(average: str, share: float) -> dict[str, Any]:
 def main() -> None:
     layout = argparse.RawDescriptionHelpFormatter
     options = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    options.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options.add_argument("--out", type=Path, default=Path("privacy.jsonl"))
     chosen = options.parse_args()
     for seed in chosen.seeds:

@@ -1,5 +1,6 @@
 """Faults that really happen: killed processes, bad clients, a full disk, Ctrl-C."""
 
+import io
 import json
 import logging
 import multiprocessing
@@ -352,6 +353,66 @@ def test_bad_clients_are_refused_by_name(workers: int, caplog: pytest.LogCapture
         "empty": "no data",
     }.items():
         assert any(f"'{name}'" in r.message and reason in r.message for r in caplog.records), name
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_client_whose_figures_are_not_finite(workers: int, tmp_path: Path) -> None:
+    class Huge(Site):
+        def validation(self) -> Any:
+            x, y = super().validation()
+            return (x * 1e38).clamp(-3e38, 3e38), y
+
+    good = clients((8, 8))
+    settings = TrainSettings(rounds=2, batch_size=4, workers=workers, shuffle=False)
+    found = train(steep(), [*good.values(), Huge("huge", pair(8, 3), tmp_path)], settings, run_dir=tmp_path)
+    assert [record["failed"] for record in found.history] == [["huge"]] * 2
+    assert same_state(found.model, train(steep(), good, settings).model)
+    assert "NaN" not in (tmp_path / "history.jsonl").read_text()
+
+
+def steep() -> Any:
+    model = linear()
+    with torch.no_grad():
+        model.weight.mul_(10)
+    return model
+
+
+def test_figures_that_nothing_can_be_computed_with(caplog: pytest.LogCaptureFixture) -> None:
+    """A loss of about 1e37, to the power of ten."""
+    x, y = pair(4, 1)
+    good = clients((4, 4))
+    settings = TrainSettings(rounds=1, batch_size=4, workers=0, algorithm="qffl", q=10.0, lr=1e-37)
+    found = train(linear(), {**good, "huge": (x * 1e37, y)}, settings)
+    assert found.history[0]["failed"] == ["huge"]
+    assert "'huge' is left out: nothing can be computed with its figures" in caplog.text
+
+
+def test_a_mean_that_is_not_finite_is_no_model(caplog: pytest.LogCaptureFixture) -> None:
+    x, y = pair(4, 1)
+    good = clients((4, 4))
+    settings = TrainSettings(rounds=1, batch_size=4, workers=0, algorithm="qffl", q=8.0, lr=1e-37)
+    found = train(linear(), {**good, "huge": (x * 1e37, y)}, settings)
+    assert found.history[0]["abandoned"]
+    assert same_state(found.model, linear())
+    assert "what the server made of the answers is not finite" in caplog.text
+
+
+def test_workers_do_not_wait_for_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have taken the place of stderr, and a thread of it may be writing when workers are forked."""
+
+    class Busy(io.StringIO):
+        def write(self, text: str) -> int:
+            raise TimeoutError("its lock is held by a thread that is not here")
+
+    class Talking(Site):
+        def train(self) -> Any:
+            print("well", file=sys.stderr)
+            return super().train()
+
+    monkeypatch.setattr(sys, "stderr", Busy())
+    sites = [Talking(str(number), pair(8, number), tmp_path) for number in range(2)]
+    found = train(linear(), sites, TrainSettings(rounds=1, batch_size=4, workers=2))
+    assert found.history[0]["failed"] == []
 
 
 class Sick(Site):

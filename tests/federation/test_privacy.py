@@ -104,7 +104,7 @@ def test_central_privacy_is_clipped_mean_plus_noise() -> None:
     found = learn(model, sites, chosen, noise_key=b"known").rates
     changes = torch.stack([clipped(values, 0.01) for values in alone.values()], dim=1)
     total = torch.tensor([math.fsum(column) for column in changes.tolist()], dtype=torch.float64)
-    expected = (total + 0.5 * 0.01 * noise_of_sum(b"known", 0, total, len(sites))) / len(sites)
+    expected = (total + noise_of_sum(b"known", 0, total, len(sites), 0.5 * 0.01)) / len(sites)
     assert torch.allclose(found.values.double(), expected, atol=1e-8)
     assert found.learned["spent"] == {
         "epsilon": pytest.approx(epsilon_of(0.5, 1, 1e-4)),
@@ -153,10 +153,26 @@ def test_a_round_that_is_repeated_with_other_answers_has_other_noise(tmp_path: P
     assert float((found[0] - found[2]).abs().max()) > 1e-2  # without noise they differ by 0.02 / 4 at most
 
 
-def test_noise_depends_on_the_number_of_answers() -> None:
+def test_noise_is_never_the_same_for_another_sum() -> None:
+    """Nor in another round, nor, but for its size, at another scale, from which one could compute the sum."""
     total = torch.ones(4, dtype=torch.float64)
-    assert not (noise_of_sum(b"k", 0, total, 3) == noise_of_sum(b"k", 0, total, 4)).any()
-    assert not (noise_of_sum(b"k", 0, total, 3) == noise_of_sum(b"k", 1, total, 3)).any()
+    noise = noise_of_sum(b"k", 0, total, 3, scale=1.0)
+    for other in (
+        noise_of_sum(b"k", 0, total, 4, scale=1.0),
+        noise_of_sum(b"k", 1, total, 3, scale=1.0),
+        noise_of_sum(b"k", 0, 2 * total, 3, scale=1.0),
+        noise_of_sum(b"k", 0, total, 3, scale=2.0) / 2,
+    ):
+        assert not torch.isclose(noise, other).any()
+    many = torch.ones(10_000, dtype=torch.float64)
+    assert noise_of_sum(b"k", 0, many, 3, scale=3.0).std().item() == pytest.approx(3.0, rel=0.05)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -1.0, 1e5, math.nan])
+def test_a_delta_that_promises_nothing(delta: float) -> None:
+    for count in (lambda: epsilon_of(1.0, 1, delta), lambda: noise_for(1.0, 1, delta)):
+        with pytest.raises(FederationError, match="it must lie between 0 and 1"):
+            count()
 
 
 def test_a_key_is_there_in_full_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 from small_clients import clients, linear
 
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, TrainSettings, train
+from ttpfl.federation.callbacks import RunInfo
 from ttpfl.federation.progress import Display, TensorBoard
 from ttpfl.federation.state import Record, RunState
 
@@ -33,6 +35,18 @@ def test_a_terminal_shows_everything() -> None:
     assert "3/3" in text
     assert "validation" in text
     assert "2TD = 90 numbers" in text  # 2 x 3 rounds x 15 weights
+
+
+def test_time_left_also_where_rounds_take_long() -> None:
+    now = 0.0
+    display = Display(Console(file=io.StringIO(), force_terminal=True, width=200, get_time=lambda: now))
+    state = RunState(torch.zeros(1))
+    display.on_start(RunInfo("train", 10, 1, 1, 1, 1), state)
+    for number in range(4):
+        now, state.round = now + 4000, number + 1
+        display.on_round(state, {"round": number, "failed": [], "bytes_total": 0})
+    assert display.seconds_left == pytest.approx(6 * 4000)
+    display.close()
 
 
 def test_quiet_without_a_terminal() -> None:

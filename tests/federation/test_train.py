@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from small_clients import (
     CLASSES,
     Noisy,
+    Site,
     clients,
     cnn,
     environment,
@@ -26,7 +27,7 @@ from small_clients import (
     same_state,
 )
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from conftest import untouched
 from ttpfl.errors import FederationError, ModelError
@@ -196,6 +197,23 @@ def test_the_same_bits_for_any_number_of_workers(algorithm: str) -> None:
     for other in results[1:]:
         assert same_state(other.model, results[0].model)
         assert other.history == results[0].history
+
+
+def test_a_client_weighs_what_it_has_however_it_is_given(tmp_path: Path) -> None:
+    """Also with several epochs, and where nobody said before how much it is."""
+
+    class Silent(Site):
+        def size(self, part: str) -> int:
+            raise NotImplementedError
+
+    big, small = pair(12, 1), pair(4, 2)
+    expected = run(linear(), [big, small], shuffle=False, epochs=4)
+    for same in (
+        DataLoader(TensorDataset(*big), 4),
+        Subset(TensorDataset(*big), range(12)),
+        Silent("big", big, tmp_path),
+    ):
+        assert largest_difference(run(linear(), [same, small], shuffle=False, epochs=4), expected) < 1e-7
 
 
 def test_a_batchnorm_that_counts_its_batches() -> None:
@@ -391,6 +409,17 @@ def test_early_stopping_gives_the_best_model() -> None:
     assert len(losses) == best + 3 < 50
     x, y = (torch.cat(parts) for parts in zip(*data.values(), strict=True))
     assert float(F.cross_entropy(result.model(x).detach(), y)) == pytest.approx(losses[best], rel=1e-5)
+
+
+def test_early_stopping_that_never_comes_changes_nothing() -> None:
+    """As long as the loss falls: the last model is judged by nobody, and is not thrown away for that."""
+    for rounds in (1, 4):
+        result = train(
+            linear(), clients(), TrainSettings(rounds=rounds, batch_size=4, workers=0, lr=0.01, patience=3)
+        )
+        losses = [record["validation_loss"] for record in result.history]
+        assert losses == sorted(losses, reverse=True)
+        assert same_state(result.model, run(linear(), clients(), rounds=rounds, lr=0.01))
 
 
 def test_evaluation_on_target_clients_only_when_asked() -> None:

@@ -273,6 +273,9 @@ def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) 
         ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 0', "local_noise is 0: it must be positive"),
         ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = nan', "local_noise is nan"),
         ('name = "n"\n[policy]\nlocal_noise = 1.0', "local_noise protects rates only"),
+        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = nan', "epsilon is nan"),
+        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = 0', "epsilon is 0"),
+        ('name = "n"\n[policy]\ndelta = 1e5', r"\[policy\] delta is 100000.0: it must lie between 0 and 1"),
         ("name = ", "site.toml"),
     ],
 )

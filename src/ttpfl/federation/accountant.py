@@ -59,6 +59,7 @@ def epsilon_of(noise: float, participations: int, delta: float, sensitivity: flo
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
     """The smallest epsilon, rounded up in the tenth digit, for which `delta_of(epsilon, mu) <= delta`."""
+    check_delta(delta)
     if delta_of(0.0, mu) <= delta:
         return 0.0
     low, high = 0.0, 1.0
@@ -70,12 +71,25 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     return high
 
 
+def check_delta(delta: float) -> None:
+    """Gaussian noise promises nothing at delta = 0, and nothing is promised by delta = 1.
+
+    >>> check_delta(1e5)
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.FederationError: delta is 100000.0: it must lie between 0 and 1, such as 1e-5
+    """
+    if not 0 < delta < 1:
+        raise FederationError(f"delta is {delta}: it must lie between 0 and 1, such as 1e-5")
+
+
 def noise_for(epsilon: float, participations: int, delta: float, sensitivity: float = 1.0) -> float:
     """The least noise, in units of `clip`, with which `participations` rounds cost at most `epsilon`.
 
     >>> round(noise_for(epsilon=4.38, participations=16, delta=1e-5), 2)
     4.0
     """
+    check_delta(delta)
     if math.isinf(epsilon):
         return 0.0
     if not epsilon > 0:

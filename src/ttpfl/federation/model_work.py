@@ -20,6 +20,7 @@ from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import Layout, pack
 from ttpfl.federation.tally import Tallies, Tally
+from ttpfl.inputs import Client, client_tensors, common_length
 
 ALGORITHMS: dict[str, Callable[[TrainSettings], Algorithm]] = {
     "fedavg": lambda settings: FedAvg(),
@@ -71,9 +72,18 @@ class ModelWork:
             tallies["before"] = asdict(before)
         trained = trainer.train(data, seed)
         pack(trainer.model, answer)
-        # A client weighs as much as it has; how much that is, a DataLoader shows when it is used.
-        samples = trained.samples if isinstance(data, DataLoader) else self.roster.size(job.client, "train")
-        return {"samples": samples, "tallies": {**tallies, "train": asdict(trained)}}
+        return {
+            "samples": _samples(data, trained, settings.epochs),
+            "tallies": {**tallies, "train": asdict(trained)},
+        }
+
+
+def _samples(data: Client, trained: Tally, epochs: int) -> int:
+    """A client weighs as much as it has; how much that is, a DataLoader shows when it is used."""
+    if isinstance(data, DataLoader):
+        return trained.samples // epochs
+    tensors = client_tensors(data)
+    return len(data) if tensors is None else common_length(tensors)  # type: ignore[arg-type]
 
 
 class ModelServer:

@@ -56,22 +56,30 @@ def gaussian(key: bytes, *place: int, count: int) -> Tensor:
     )
 
 
-def noise_of_sum(key: bytes, number: int, total: Tensor, clients: int) -> Tensor:
+def noise_of_sum(key: bytes, number: int, total: Tensor, clients: int, scale: float) -> Tensor:
     """The noise of a round's sum: the same for the same sum of as many clients, fresh for any other.
 
     A round may be repeated after a crash, and not all clients need answer the same way again. The
-    difference of two sums with the same noise would show how they changed.
+    difference of two sums with the same noise would show how they changed, and two sums with the same noise
+    at two scales would show everything.
+
+    Args:
+        key: the run's secret.
+        number: of the round.
+        total: the sum.
+        clients: how many it is over.
+        scale: standard deviation of the noise.
 
     >>> one, other = torch.tensor([1.0]), torch.tensor([2.0])
-    >>> noise = noise_of_sum(b"secret", 3, one, clients=5)
-    >>> torch.equal(noise, noise_of_sum(b"secret", 3, one, clients=5))
+    >>> noise = noise_of_sum(b"secret", 3, one, clients=5, scale=0.1)
+    >>> torch.equal(noise, noise_of_sum(b"secret", 3, one, clients=5, scale=0.1))
     True
-    >>> bool((noise == noise_of_sum(b"secret", 3, other, clients=5)).any())
+    >>> bool((noise == noise_of_sum(b"secret", 3, other, clients=5, scale=0.1)).any())
     False
     """
-    digest = hashlib.sha256(total.double().numpy().tobytes()).digest()
-    place = [int.from_bytes(digest[i : i + 8], "big") for i in range(0, len(digest), 8)]
-    return gaussian(key, number, clients, *place, count=len(total))
+    digest = hashlib.sha256(torch.cat([total.double(), torch.tensor([scale]).double()]).numpy().tobytes())
+    place = [int.from_bytes(digest.digest()[i : i + 8], "big") for i in range(0, digest.digest_size, 8)]
+    return scale * gaussian(key, number, clients, *place, count=len(total))
 
 
 def new_key() -> bytes:

@@ -6,6 +6,7 @@ import mmap
 import multiprocessing
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -210,6 +211,8 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
     for other in others:
         other.close()
+    # A progress display may have put itself before these; its lock may be held by a thread that is not here.
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     multiprocessing.current_process().daemon = False  # clients may be DataLoaders with workers of their own
     torch.set_num_threads(1)
     keep_freed_memory()

@@ -1,5 +1,6 @@
 """A live display of a run; quiet where there is no terminal."""
 
+import math
 import time
 from statistics import median
 
@@ -30,6 +31,7 @@ class Display(Callback):
             TimeRemainingColumn(),
             console=self._console,
             disable=not self._console.is_terminal,
+            speed_estimate_period=math.inf,  # rounds may take longer than any other period
         )
         description = "training" if info.kind == "train" else "learning rates"
         self._task = self._progress.add_task(
@@ -44,6 +46,11 @@ class Display(Callback):
         self._begin = now
         if self._progress is not None:
             self._progress.update(self._task, completed=state.round, figures=self._figures(record))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """As the bar says it; None before the first round's end."""
+        return None if self._progress is None else self._progress.tasks[self._task].time_remaining
 
     def _figures(self, record: Record) -> str:
         parts = []

@@ -128,7 +128,7 @@ def learn(
 
     judge = None if evaluate is None else lambda vector: evaluate(result(vector, 0))
     state = session.run(begin.values, run_dir, resume, callbacks, judge)
-    rounds = state.round if state.best is None else state.best_round
+    rounds = state.result_round
     learned = result(state.result, rounds)
     if run_dir is not None:
         learned.save(Path(run_dir) / "rates.safetensors")

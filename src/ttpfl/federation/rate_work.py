@@ -131,8 +131,8 @@ class RatesServer:
         changes = [clipped(rates.values - before, settings.clip) for rates in self._rates]
         columns = torch.stack(changes, dim=1).tolist()
         total = torch.tensor([math.fsum(column) for column in columns], dtype=torch.float64)
-        noise = noise_of_sum(self._key, self._state.round, total, len(changes))
-        total += settings.noise * settings.clip * noise
+        scale = settings.noise * settings.clip
+        total += noise_of_sum(self._key, self._state.round, total, len(changes), scale)
         return (before.double() + total / len(changes)).to(before.dtype)
 
     def summary(self) -> Record:

@@ -1,7 +1,8 @@
 """The loop of a run: draw a cohort, let its clients work, take their answers together, again."""
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -108,12 +109,8 @@ def _one_round(
     for answer in engine.run(jobs, state.vector):
         if wish.asked:
             raise Interrupted
-        failure = answer.failure
-        if failure is None and not _sound(answer.vector, state.vector):
-            failure = "its answer is not finite"
-        if failure is None:
-            server.add(answer)
-        else:
+        failure = answer.failure or _taken(server, answer, state.vector)
+        if failure is not None:
             failures.append((answer.job.name, failure))
             log.warning("round %d: client %r is left out: %s", state.round, answer.job.name, failure)
     good = len(jobs) - len(failures)
@@ -127,7 +124,30 @@ def _one_round(
     }
     record["abandoned"] = not good or good < settings.minimum * len(jobs) or not server.enough()
     vector = state.vector if record["abandoned"] else server.finish()
+    if not _sound(vector, state.vector):
+        log.warning("round %d: what the server made of the answers is not finite", state.round)
+        vector, record["abandoned"] = state.vector, True
     return vector, record | server.summary()
+
+
+def _taken(server: Server, answer: Answer, current: Tensor) -> str | None:
+    """Give a good answer to the server; else what is wrong with it."""
+    if not _sound(answer.vector, current):
+        return "its answer is not finite"
+    if not _finite_figures(answer.report):
+        return "its figures are not finite"
+    try:
+        server.add(answer)
+    except (ArithmeticError, ValueError) as error:
+        return f"nothing can be computed with its figures: {error}"
+    return None
+
+
+def _finite_figures(report: Any) -> bool:
+    """All numbers in it; what else there is was checked by whoever made or received it."""
+    if isinstance(report, Mapping):
+        return all(map(_finite_figures, report.values()))
+    return not isinstance(report, float) or math.isfinite(report)
 
 
 def _sound(vector: Tensor, current: Tensor) -> bool:

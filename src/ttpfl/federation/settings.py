@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 from ttpfl.errors import FederationError
+from ttpfl.federation.accountant import check_delta
 
 T = TypeVar("T")
 
@@ -21,7 +22,9 @@ class RunSettings:
     cohort: int | None = choice(None, "clients per round; all, if not given")
     seed: int = choice(0, "of cohorts and of everything random at clients")
     minimum: float = choice(0.5, "the part of a cohort that must answer well; below, the round is abandoned")
-    patience: int | None = choice(None, "stop after so many rounds without a smaller loss on validation data")
+    patience: int | None = choice(
+        None, "stop after so many rounds without a smaller loss on validation data, and go back to the best"
+    )
     workers: int | None = choice(
         None, "processes; one per core, if not given; 0 computes in this one", free=True
     )
@@ -131,8 +134,7 @@ class LearnSettings(RunSettings):
         if not self.clip > 0:
             raise FederationError(f"clip is {self.clip}: it must be positive")
         self._at_least("noise", 0)
-        if not 0 < self.delta < 1:
-            raise FederationError(f"delta is {self.delta}: it must lie between 0 and 1")
+        check_delta(self.delta)
         if self.privacy == "central" and self.average != "mean":
             raise FederationError(
                 f"with privacy='central' the noise is made for the mean, and one client can move the "

@@ -26,10 +26,21 @@ class RunState:
     """The vector with the smallest loss, where it is looked for."""
     best_loss: float = float("inf")
     best_round: int = 0
+    """How many rounds `best` has seen."""
     stopped: bool = False
     """Whether a callback found that it is enough."""
 
     @property
     def result(self) -> Tensor:
-        """What the run is for."""
-        return self.vector if self.best is None else self.best
+        """What the run is for.
+
+        A vector is judged in the round that begins with it, so the last one never is. It is taken if the one
+        before it was the best so far: then the loss was still falling.
+        """
+        return self.vector if self.best is None or self.result_round == self.round else self.best
+
+    @property
+    def result_round(self) -> int:
+        """How many rounds the result has seen."""
+        falling = self.best is None or self.best_round == self.round - 1
+        return self.round if falling else self.best_round

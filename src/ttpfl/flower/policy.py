@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttpfl.errors import FederationError, RefusedError
-from ttpfl.federation.accountant import SENSITIVITY, epsilon_of_mu
+from ttpfl.federation.accountant import SENSITIVITY, check_delta, epsilon_of_mu
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.messages import ModelCard, Task
@@ -56,6 +56,14 @@ class Policy:
         if self.local_noise is not None and not self.local_noise > 0:
             raise FederationError(
                 f"[policy] local_noise is {self.local_noise}: it must be positive; leave it out for none"
+            )
+        try:
+            check_delta(self.delta)
+        except FederationError as error:
+            raise FederationError(f"[policy] {error}") from None
+        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
+            raise FederationError(
+                f"[policy] epsilon is {self.epsilon}: it must be a positive number; leave it out for no limit"
             )
         if self.epsilon is not None and self.local_noise is None:
             raise FederationError("[policy] epsilon is spent by local noise only: set local_noise, too")
