@@ -3,8 +3,8 @@
     python benchmarks/federation_memory.py
 
 Shallow CNN over 60,000 CIFAR-shaped images: 240 clients, then 2,400, drawn from the same images, with 60 of
-them in a round; and training by all 240 in every round. What processes share is counted once (proportional set
-sizes, summed).
+them in a round; and training by all 240 in every round. What processes share is counted once (proportional
+set sizes, summed).
 """
 
 import subprocess

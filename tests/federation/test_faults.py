@@ -95,6 +95,23 @@ def test_kill_at_some_moment(tmp_path: Path, undisturbed: Trained, after: int) -
     check_resumed(tmp_path, undisturbed)
 
 
+@pytest.mark.parametrize("after", [0, 3, 6])
+def test_kill_while_rates_are_learned(tmp_path: Path, after: int) -> None:
+    expected = victim.learn_rates(tmp_path / "undisturbed")
+    directory = tmp_path / "killed"
+    process = multiprocessing.get_context("fork").Process(target=victim.learn_rates, args=(directory,))
+    process.start()
+    wait_for(directory, after, lambda: not process.is_alive())
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    found = victim.learn_rates(directory, resume=True)
+    assert torch.equal(found.rates.values, expected.rates.values)
+    assert float(found.rates.values.abs().max()) > 0
+    assert found.history == expected.history
+    assert noted(directory) <= victim.ROUNDS + 1
+
+
 @pytest.mark.parametrize("moment", ["half written", "before the rename", "before the cleaning"])
 def test_kill_inside_checkpoint_writing(
     tmp_path: Path, undisturbed: Trained, moment: str, monkeypatch: pytest.MonkeyPatch

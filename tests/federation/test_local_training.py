@@ -13,13 +13,16 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset, WeightedR
 
 from conftest import untouched
 from networks import GroupNormNet, SmallViT, ViewNet
-from ttpfl.errors import BatchError, FederationError
-from ttpfl.federation.local_training import LocalTrainer, LocalTraining, shuffled
+from ttpfl.errors import BatchError
+from ttpfl.federation.local_training import LocalTrainer, shuffled
+from ttpfl.federation.settings import TrainSettings
 
 
-def trained(model: nn.Module, data: Any, seed: tuple[int, ...] = (0,), **config: Any) -> nn.Module:
+def trained(
+    model: nn.Module, data: Any, seed: tuple[int, ...] = (0,), proximal: float = 0.0, **settings: Any
+) -> nn.Module:
     own = copy.deepcopy(model)
-    LocalTrainer(own, LocalTraining(**config)).train(data, seed)
+    LocalTrainer(own, TrainSettings(**settings), proximal).train(data, seed)
     return own
 
 
@@ -102,20 +105,20 @@ def test_incomplete_batches_are_left_out_behind_batchnorm_only() -> None:
     options = {"batch_size": 4, "shuffle": False, "fast": False}
     assert same_state(trained(mlp(), (x, y), **options), trained(mlp(), (x[:8], y[:8]), **options))
     assert not same_state(trained(linear(), (x, y), **options), trained(linear(), (x[:8], y[:8]), **options))
-    assert LocalTrainer(mlp(), LocalTraining(batch_size=4)).train((x, y), (0,)).samples == 8
-    assert LocalTrainer(linear(), LocalTraining(batch_size=4)).train((x, y), (0,)).samples == 10
+    assert LocalTrainer(mlp(), TrainSettings(batch_size=4)).train((x, y), (0,)).samples == 8
+    assert LocalTrainer(linear(), TrainSettings(batch_size=4)).train((x, y), (0,)).samples == 10
     # The only one is better than nothing.
-    assert LocalTrainer(mlp(), LocalTraining(batch_size=40)).train((x, y), (0,)).samples == 10
+    assert LocalTrainer(mlp(), TrainSettings(batch_size=40)).train((x, y), (0,)).samples == 10
 
 
 @pytest.mark.parametrize(("batch_size", "samples"), [(3, 9), (4, 8), (10, 10), (32, 10)])
 def test_batches_of_a_dataloader_hold(batch_size: int, samples: int) -> None:
     loader = DataLoader(TensorDataset(*pair(10, 4)), batch_size=batch_size)
     for make, expected in ((mlp, samples), (linear, 10)):
-        tally = LocalTrainer(make(), LocalTraining(batch_size=20)).train(loader, (0,))
+        tally = LocalTrainer(make(), TrainSettings(batch_size=20)).train(loader, (0,))
         assert tally.samples == expected
     sampled = DataLoader(TensorDataset(*pair(10, 4)), batch_sampler=[[0, 1, 2], [3, 4], [5, 6, 7, 8]])
-    assert LocalTrainer(mlp(), LocalTraining()).train(sampled, (0,)).samples == 9
+    assert LocalTrainer(mlp(), TrainSettings()).train(sampled, (0,)).samples == 9
 
 
 def forms() -> dict[str, Any]:
@@ -140,7 +143,7 @@ def test_data_in_every_form(form: str, shuffle: bool) -> None:
     options = {"batch_size": 4, "epochs": 2, "shuffle": shuffle}
     expected = trained(linear(), forms()["pair"], **options)
     assert same_state(trained(linear(), forms()[form], **options), expected)
-    left = LocalTrainer(linear(), LocalTraining(batch_size=4))
+    left = LocalTrainer(linear(), TrainSettings(batch_size=4))
     assert left.evaluate(forms()[form], (0,)) == left.evaluate(forms()["pair"], (0,))
 
 
@@ -229,7 +232,7 @@ def test_a_model_that_depends_on_the_layout() -> None:
 
 def test_a_client_that_does_not_fit_decides_nothing_for_others() -> None:
     data = pair(8, 8, (3, 6, 6))
-    trainer = LocalTrainer(cnn(), LocalTraining(batch_size=4))
+    trainer = LocalTrainer(cnn(), TrainSettings(batch_size=4))
     with pytest.raises(RuntimeError):
         trainer.train(pair(8, 8, (2, 6, 6)), (0,))
     trainer.train(data, (0,))
@@ -244,7 +247,7 @@ def test_gradients_are_on_whatever_the_caller_does() -> None:
 
 def test_evaluation_is_that_of_the_model_as_it_is() -> None:
     model, (x, y) = mlp(dropout=0.5), pair(10, 9)
-    tally = LocalTrainer(model, LocalTraining(batch_size=4)).evaluate((x, y), (0,))
+    tally = LocalTrainer(model, TrainSettings(batch_size=4)).evaluate((x, y), (0,))
     logits = model.eval()(x).detach().double()
     assert tally.samples == 10
     assert tally.mean_loss == pytest.approx(float(F.cross_entropy(logits, y)), rel=1e-6)
@@ -254,16 +257,7 @@ def test_evaluation_is_that_of_the_model_as_it_is() -> None:
 def test_no_data() -> None:
     x, y = pair(4, 1)
     with pytest.raises(BatchError, match="no data"):
-        LocalTrainer(linear(), LocalTraining()).train((x[:0], y[:0]), (0,))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("epochs", 0), ("batch_size", 0), ("lr", 0.0), ("lr", float("nan")), ("momentum", -1.0)],
-)
-def test_senseless_choices(name: str, value: float) -> None:
-    with pytest.raises(FederationError, match=f"{name} is {value}"):
-        LocalTraining(**{name: value})
+        LocalTrainer(linear(), TrainSettings()).train((x[:0], y[:0]), (0,))
 
 
 def test_shuffled_is_a_permutation_that_keeps_pairs_together() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from small_clients import Site, clients, mlp
 
-from ttpfl.federation import Callback, TrainSettings, train
+from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
+from ttpfl.federation.rate_learning import Learned
 from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.training import Trained
 
@@ -46,6 +47,15 @@ def go(directory: Path, resume: bool = False, rounds: int = ROUNDS, workers: int
         resume=resume,
         callbacks=[Diary(directory)],
     )
+
+
+def learn_rates(directory: Path, resume: bool = False) -> Learned:
+    """The same with rates."""
+    torch.set_num_threads(1)
+    settings = LearnSettings(rounds=ROUNDS, cohort=3, batch_size=4, lr=5.0, workers=2)
+    model = mlp()
+    notes = sites(directory / "pids")
+    return learn(model, notes, settings, run_dir=directory, resume=resume, callbacks=[Diary(directory)])
 
 
 def workers_of(directory: Path) -> list[int]:

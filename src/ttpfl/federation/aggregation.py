@@ -17,7 +17,6 @@ class Sums:
     vector: Tensor
     weight: float = 0.0
     other: float = 0.0
-    answers: int = 0
 
 
 @dataclass(frozen=True)

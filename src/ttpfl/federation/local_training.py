@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +9,8 @@ from torch.utils.data import DataLoader, Subset
 
 from ttpfl.arithmetic import FastLayout, channels_last
 from ttpfl.convolution import part_that_sees_data
-from ttpfl.errors import BatchError, FederationError
+from ttpfl.errors import BatchError
+from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state_vector import unpack
 from ttpfl.federation.tally import Tally
 from ttpfl.inputs import (
@@ -29,37 +29,17 @@ from ttpfl.sgd import SGD
 from ttpfl.twin import Readout, isolated
 
 
-@dataclass(frozen=True)
-class LocalTraining:
-    """How a client trains. The defaults are the paper's for the shallow CNN."""
-
-    epochs: int = 1
-    batch_size: int = 20
-    lr: float = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    proximal: float = 0.0
-    """FedProx's mu: pulls the weights back to the global ones; 0 does not."""
-    shuffle: bool = True
-    """Whether the samples come in a new random order in every epoch."""
-    fast: bool = True
-    """Whether to use the layout and the short cuts that suit the CPU. Off: the model's own operations."""
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise FederationError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        if not self.lr > 0:
-            raise FederationError(f"lr is {self.lr}: it must be positive")
-        for name in ("momentum", "weight_decay", "proximal"):
-            if not getattr(self, name) >= 0:
-                raise FederationError(f"{name} is {getattr(self, name)}: it must not be negative")
-
-
 class LocalTrainer:
     """A resident model that is trained in place, for one client after the other.
 
-    >>> trainer = LocalTrainer(nn.Linear(2, 2), LocalTraining(batch_size=4))
+    Args:
+        model: the model.
+        settings: what they say about a client's own work counts here.
+        proximal: FedProx's mu: pulls the weights back to the global ones; 0 does not.
+        loss: of logits and labels.
+        logits: takes them from what the model gives.
+
+    >>> trainer = LocalTrainer(nn.Linear(2, 2), TrainSettings(batch_size=4))
     >>> trainer.train((torch.zeros(8, 2), torch.zeros(8, dtype=torch.long)), seed=(0,)).samples
     8
     """
@@ -67,12 +47,14 @@ class LocalTrainer:
     def __init__(
         self,
         model: nn.Module,
-        config: LocalTraining,
+        settings: TrainSettings,
+        proximal: float = 0.0,
         loss: Loss = cross_entropy,
         logits: Readout | None = None,
     ) -> None:
-        self.model, self.config, self._loss, self._readout = model, config, loss, logits
-        self._fast: bool | None = None if config.fast else False  # None: to be found out
+        self.model, self._settings, self._proximal = model, settings, proximal
+        self._loss, self._readout = loss, logits
+        self._fast: bool | None = None if settings.fast else False  # None: to be found out
         self._has_batchnorm = any(
             isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()
         )
@@ -93,12 +75,12 @@ class LocalTrainer:
             return self._train(client)
 
     def _train(self, client: Client) -> Tally:
-        config, tally = self.config, Tally()
+        settings, tally = self._settings, Tally()
         self.model.train()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        anchors = [p.detach().clone() for p in parameters] if config.proximal else []
-        sgd = SGD(parameters, config.lr, config.momentum, config.weight_decay)
-        for _ in range(config.epochs):
+        anchors = [p.detach().clone() for p in parameters] if self._proximal else []
+        sgd = SGD(parameters, settings.lr, settings.momentum, settings.weight_decay)
+        for _ in range(settings.epochs):
             for inputs, labels in self._epoch(client):
                 self.model.zero_grad()
                 logits = self._forward(inputs)
@@ -106,7 +88,7 @@ class LocalTrainer:
                 loss.backward()
                 for parameter, anchor in zip(parameters, anchors, strict=False):  # FedProx only
                     if parameter.grad is not None:
-                        parameter.grad.add_(parameter.detach() - anchor, alpha=config.proximal)
+                        parameter.grad.add_(parameter.detach() - anchor, alpha=self._proximal)
                 sgd.step([parameter.grad for parameter in parameters])
                 tally.add(logits.detach(), labels, loss.detach())
         self.model.zero_grad()
@@ -119,7 +101,7 @@ class LocalTrainer:
         tally = Tally()
         self.model.eval()
         with seeded(*seed, client=client), torch.no_grad():
-            for batch in client_batches(client, self.config.batch_size):
+            for batch in client_batches(client, self._settings.batch_size):
                 inputs, labels = split_batch(batch)
                 logits = self._forward(checked(inputs))
                 tally.add(logits, labels, self._loss(logits, labels))
@@ -127,9 +109,9 @@ class LocalTrainer:
 
     def _epoch(self, client: Client) -> Iterator[tuple[Inputs, Tensor]]:
         """All batches; an incomplete one behind BatchNorm is left out, unless it is the only one."""
-        size, first = self.config.batch_size, True
+        size, first = self._settings.batch_size, True
         complete = client.batch_size or 0 if isinstance(client, DataLoader) else size
-        for batch in client_batches(shuffled(client) if self.config.shuffle else client, size):
+        for batch in client_batches(shuffled(client) if self._settings.shuffle else client, size):
             inputs, labels = split_batch(batch)
             if first or len(labels) >= complete or not self._has_batchnorm:
                 yield checked(inputs), labels

@@ -5,7 +5,7 @@ No engine is imported here: whatever carries the messages calls the same functio
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
 from ttpfl.federation.jobs import Answer, Job
-from ttpfl.federation.local_training import LocalTrainer, LocalTraining
+from ttpfl.federation.local_training import LocalTrainer
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state import Record, Report, RunState
@@ -34,12 +34,6 @@ def algorithm_of(settings: TrainSettings) -> Algorithm:
     if settings.algorithm not in ALGORITHMS:
         raise FederationError(f"algorithm is {settings.algorithm!r}, not one of {', '.join(ALGORITHMS)}")
     return ALGORITHMS[settings.algorithm](settings)
-
-
-def local_training(settings: TrainSettings, algorithm: Algorithm) -> LocalTraining:
-    """What a client has to know of the settings to train."""
-    shared = {field.name for field in fields(LocalTraining)} - {"proximal"}
-    return LocalTraining(**{name: getattr(settings, name) for name in shared}, proximal=algorithm.proximal)
 
 
 @dataclass(frozen=True)

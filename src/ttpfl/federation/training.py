@@ -16,7 +16,7 @@ from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.identity import common
 from ttpfl.federation.jobs import MakeEngine
 from ttpfl.federation.local_training import LocalTrainer
-from ttpfl.federation.model_work import ModelServer, ModelWork, algorithm_of, local_training
+from ttpfl.federation.model_work import ModelServer, ModelWork, algorithm_of
 from ttpfl.federation.roster import Clients, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import TrainSettings
@@ -80,7 +80,7 @@ def train(
         roster,
         ModelServer(algorithm, layout, settings.lr, local=settings.buffers == "local"),
         lambda: ModelWork(
-            LocalTrainer(copy.deepcopy(model), local_training(settings, algorithm), loss, logits),
+            LocalTrainer(copy.deepcopy(model), settings, algorithm.proximal, loss, logits),
             roster,
             layout,
             settings,

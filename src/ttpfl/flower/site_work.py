@@ -13,7 +13,7 @@ from ttpfl.direction import DirectionCache, entropy
 from ttpfl.errors import DataError, RefusedError
 from ttpfl.federation.jobs import Job, Work
 from ttpfl.federation.local_training import LocalTrainer
-from ttpfl.federation.model_work import ModelWork, algorithm_of, local_training
+from ttpfl.federation.model_work import ModelWork, algorithm_of
 from ttpfl.federation.rate_work import RatesWork
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
@@ -86,7 +86,7 @@ def _make_work(
         return RatesWork(twin, begin, roster, settings, cache, entropy, cross_entropy), len(begin.values)
     assert isinstance(settings, TrainSettings)
     algorithm, layout = algorithm_of(settings), layout_of(model)
-    trainer = LocalTrainer(model, local_training(settings, algorithm))
+    trainer = LocalTrainer(model, settings, algorithm.proximal)
     return ModelWork(trainer, roster, layout, settings, algorithm.needs_loss_before), layout.length
 
 
