@@ -268,6 +268,52 @@ def test_a_silent_site_costs_the_deadline_and_takes_part_again(
     assert engines[0].counts.late == 0
 
 
+def silent_from_the_start(name: str, reply: Message) -> Message | None:
+    """West never says a word."""
+    return None if name == "west" else reply
+
+
+def test_a_first_round_is_not_held_up_by_a_silent_site(tmp_path: Path) -> None:
+    """Nobody has the model yet: that the others ask for it counts neither as an answer nor as an error."""
+    settings = replace(LEARN, rounds=1)
+    grid = InProcessGrid(make_sites(tmp_path), fault=silent_from_the_start, seconds={"north": 5, "south": 10})
+    result, _, clock = learned(grid, tmp_path, settings)
+    assert result.history[0]["failed"] == ["west"]
+    # South asks for the model, takes it and does its task: three replies of ten seconds, then the deadline.
+    assert 90 <= clock.now < 95
+
+
+def test_sites_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """North has its model and its task while south has not even said that it lacks the model."""
+    grid = InProcessGrid(make_sites(tmp_path), seconds={"south": 50})
+    result, _, clock = learned(grid, tmp_path, replace(LEARN, rounds=1))
+    assert result.history[0]["failed"] == ["south"]  # the others were ready after two seconds
+    assert 60 <= clock.now < 65
+    to_south = [message.metadata.message_type for message in grid.sent if message.metadata.dst_node_id == 2]
+    assert to_south == ["train.task", "query.model"]
+    again, _, _ = learned(grid, tmp_path, replace(LEARN, rounds=1))
+    assert again.history[0]["failed"] == []  # it kept the model
+
+
+def test_a_site_that_loses_the_model_gets_it_once_a_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def forget(name: str, reply: Message) -> Message:
+        if name == "west":
+            for file in (sites["west"].parent / "models").glob("*"):
+                file.unlink()
+        return reply
+
+    sites = make_sites(tmp_path)
+    grid = InProcessGrid(sites, fault=forget)
+    result, _, clock = learned(grid, tmp_path)
+    assert [record["failed"] for record in result.history] == [["west"], ["west"]]
+    assert "'west' is left out: lacks the model" in "\n".join(caplog.messages)
+    to_west = [message.metadata.message_type for message in grid.sent if message.metadata.dst_node_id == 3]
+    assert to_west == ["train.task", "query.model", "train.task"] * 2
+    assert clock.now < 5  # nobody waited for it
+
+
 def test_errors_do_not_cut_off_slow_sites(tmp_path: Path) -> None:
     """Two of three refuse at once; the third may take longer than the deadline."""
     refuse = '[policy]\nkinds = ["train"]\n'

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from flwr.app import Message, RecordDict
@@ -13,18 +13,9 @@ from torch import Tensor
 
 from ttpfl.errors import RefusedError
 from ttpfl.federation.jobs import Answer, Job
-from ttpfl.flower.messages import (
-    LACKING,
-    MODEL,
-    TRAIN,
-    ModelCard,
-    Task,
-    model_records,
-    read_answer,
-    task_records,
-)
+from ttpfl.flower.messages import TRAIN, ModelCard, Task, model_records, read_answer, task_records
 from ttpfl.flower.patience import Patience
-from ttpfl.flower.replies import Counts, Waiting, count_strays
+from ttpfl.flower.replies import Counts, Exchange, NotTaken, Reply, Waiting, count_strays, failure_of
 
 log = logging.getLogger("ttpfl")
 
@@ -42,15 +33,6 @@ class Assignment:
     rates: dict[str, Any]
     largest: float
     """Of the numbers in an answer."""
-
-
-class NotTaken(NamedTuple):
-    """In place of a reply: the message did not even leave."""
-
-    kind: str
-
-
-Reply = Message | NotTaken
 
 
 class GridEngine:
@@ -91,15 +73,7 @@ class GridEngine:
             for job in jobs
             if job.client in present
         }
-        replies = self._exchange(TRAIN, letters)
-        lacking = {client for client, reply in replies.items() if _code(reply) == LACKING}
-        if lacking:
-            records = model_records(self._assignment.card, self._state)
-            kept = self._exchange(MODEL, {client: (present[client], records) for client in lacking})
-            replies |= {client: reply for client, reply in kept.items() if _failure(reply) is not None}
-            again = {client: letters[client] for client, reply in kept.items() if _failure(reply) is None}
-            replies = {c: reply for c, reply in replies.items() if c not in again}
-            replies |= self._exchange(TRAIN, again)
+        replies = self._exchange(letters)
         for job in jobs:
             if job.client not in present:
                 yield Answer(job, message, {}, "is not connected")
@@ -137,7 +111,7 @@ class GridEngine:
         if reply is None:
             return Answer(job, message, {}, "did not answer in time")
         if isinstance(reply, NotTaken) or reply.has_error():
-            return Answer(job, message, {}, _failure(reply))
+            return Answer(job, message, {}, failure_of(reply))
         try:
             vector, report = read_answer(reply.content, task, self._length, self._assignment.largest)
             return Answer(job, vector.to(self._dtype), report, None)
@@ -146,49 +120,34 @@ class GridEngine:
         except Exception as error:  # whatever one site sends, the others go on
             return Answer(job, message, {}, f"its answer cannot be read: {type(error).__name__}: {error}")
 
-    def _send(self, message: Message) -> str:
-        """The message's identity, by which its reply is found; empty if Flower does not take it."""
-        # For a message that it cannot keep, Flower gives "", and nothing at all for one that is too large.
-        return next((identity or "" for identity in self._grid.push_messages([message])), "")
+    def _exchange(self, letters: Mapping[int, tuple[int, RecordDict]]) -> dict[int, Reply]:
+        """Send each client's node its task, and the model if it lacks it; what came in time, by client."""
 
-    def _exchange(self, kind: str, letters: Mapping[int, tuple[int, RecordDict]]) -> dict[int, Reply]:
-        """Send one message to each client's node; what came of it in time, by client."""
-        replies: dict[int, Reply] = {}
-        # One at a time: together they may be too large for one request.
-        sent: dict[str, int] = {}
-        for client, (node, records) in letters.items():
-            if identity := self._send(Message(records, node, kind, ttl=self._patience.longest)):
-                sent[identity] = client
-            else:
-                replies[client] = NotTaken(kind)
-        begin = self._clock()
-        waiting = Waiting(set(sent), self._patience.deadline, self._patience.longest)
+        def send(client: int, kind: str) -> str:
+            node, task = letters[client]
+            records = task if kind == TRAIN else model_records(self._assignment.card, self._state)
+            return self._send(Message(records, node, kind, ttl=self._patience.longest))
+
+        waiting = Waiting(set(letters), self._patience.deadline, self._patience.longest)
+        exchange, begin = Exchange(send, waiting), self._clock()
         while waiting.open and self._clock() - begin < waiting.end:
             strays = []
-            for reply in self._grid.pull_messages(sorted(waiting.open | self._given_up)):
-                # An error's source is not the site, so the message that it replies to says whose it is.
+            for reply in self._grid.pull_messages(sorted(exchange.open.keys() | self._given_up)):
                 about = reply.metadata.reply_to_message_id
-                if waiting.answered(about, self._clock() - begin, reply.has_error()):
-                    replies[sent[about]] = reply
-                elif reply.has_error():
+                if exchange.take(reply, self._clock() - begin):
+                    continue
+                if reply.has_error():
                     self._given_up.discard(about)  # Flower says that nothing will come any more
                 else:
                     strays.append(about)
             count_strays(strays, self._given_up, self.counts)
             if waiting.open:
                 self._sleep(POLL)
-        self._given_up |= waiting.open
-        return replies
+        self._given_up |= exchange.open.keys()
+        return exchange.replies
 
-
-def _code(reply: Reply) -> int | None:
-    return reply.error.code if isinstance(reply, Message) and reply.has_error() else None
-
-
-def _failure(reply: Reply) -> str | None:
-    """Why it is no answer; None if it is one."""
-    if isinstance(reply, NotTaken):
-        return f"Flower did not take the message {reply.kind} to it: see the superlink's log"
-    if not reply.has_error():
-        return None
-    return reply.error.reason or f"Flower's error {reply.error.code}"
+    def _send(self, message: Message) -> str:
+        """The message's identity, by which its reply is found; empty if Flower does not take it."""
+        # One at a time: together they may be too large for one request. For a message that it cannot keep,
+        # Flower gives "", and nothing at all for one that is too large.
+        return next((identity or "" for identity in self._grid.push_messages([message])), "")

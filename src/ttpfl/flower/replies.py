@@ -1,7 +1,28 @@
-"""Who has answered, and how long to wait for the others. Knows no network and no clock."""
+"""What comes back from sites in a round, and how long to wait for the rest. Knows no network and no clock."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flwr.app import Message
+
+from ttpfl.flower.messages import LACKING, MODEL, TRAIN
+
+
+class NotTaken(NamedTuple):
+    """In place of a reply: the message did not even leave."""
+
+    kind: str
+
+
+Reply = Message | NotTaken
+
+
+class Letter(NamedTuple):
+    """A message to a client that nothing has come back for."""
+
+    client: int
+    kind: str
 
 
 @dataclass
@@ -16,50 +37,107 @@ class Counts:
 
 @dataclass
 class Waiting:
-    """The messages of one round that are on their way.
+    """The clients of one round that work.
 
     The round ends `deadline` seconds after half of the answers are there, and after `longest` at any rate.
     An error is no answer: whoever refuses does so at once, which says nothing about how long the work takes.
 
-    >>> waiting = Waiting({"m1", "m2", "m3"}, deadline=60, longest=3600)
-    >>> waiting.answered("m1", at=5.0), waiting.answered("m1", at=6.0)
-    (True, False)
+    >>> waiting = Waiting({1, 2, 3}, deadline=60, longest=3600)
+    >>> waiting.done(1, at=5.0)
     >>> waiting.end  # one of three: nobody knows yet how long it takes
     3600
-    >>> waiting.answered("m2", at=8.0), waiting.end
-    (True, 68.0)
+    >>> waiting.done(2, at=8.0)
+    >>> waiting.end, waiting.open
+    (68.0, {3})
     """
 
-    messages: set[str]
+    clients: set[int]
     deadline: float
     longest: float
-    times: dict[str, float] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
     """Of answers."""
-    errors: set[str] = field(default_factory=set)
-    """Messages that there will be no answer to."""
+    errors: set[int] = field(default_factory=set)
+    """Clients that there will be no answer of."""
 
     @property
-    def open(self) -> set[str]:
-        """Messages that nothing has come back for."""
-        return self.messages - self.times.keys() - self.errors
+    def open(self) -> set[int]:
+        """Clients that are waited for."""
+        return self.clients - self.times.keys() - self.errors
 
     @property
     def end(self) -> float:
         """When the round is over, in seconds after it began."""
-        half = (len(self.messages) - len(self.errors) + 1) // 2
+        half = (len(self.clients) - len(self.errors) + 1) // 2
         if not half or len(self.times) < half:
             return self.longest
         return min(sorted(self.times.values())[half - 1] + self.deadline, self.longest)
 
-    def answered(self, message: str, at: float, error: bool = False) -> bool:
-        """Note an answer or an error; False if it is not the first to a message of this round."""
-        if message not in self.open:
-            return False
+    def done(self, client: int, at: float, error: bool = False) -> None:
+        """Note a client's answer or its error."""
         if error:
-            self.errors.add(message)
+            self.errors.add(client)
         else:
-            self.times[message] = at
+            self.times[client] = at
+
+
+class Exchange:
+    """The messages of one round: every client gets its task, and the model, if it says that it lacks it.
+
+    Nobody waits for anybody else: what one client gets next depends on its own replies alone.
+
+    Args:
+        send: sends a client its message of a kind; gives the message's identity, or "" if it was not taken.
+        waiting: for all clients of the round, and nobody else.
+    """
+
+    def __init__(self, send: Callable[[int, str], str], waiting: Waiting) -> None:
+        self._send, self._waiting = send, waiting
+        self._given_model: set[int] = set()
+        self.open: dict[str, Letter] = {}
+        """By identity."""
+        self.replies: dict[int, Reply] = {}
+        """The last word of every client that had one."""
+        for client in sorted(waiting.clients):
+            self._post(Letter(client, TRAIN), at=0.0)
+
+    def take(self, reply: Message, at: float) -> bool:
+        """Note a reply and send what it calls for; False if it is to no open message of this round."""
+        # An error's source is not the site, so the message that it replies to says whose it is.
+        letter = self.open.pop(reply.metadata.reply_to_message_id, None)
+        if letter is None:
+            return False
+        client, kind = letter
+        if kind == MODEL and failure_of(reply) is None:
+            self._post(Letter(client, TRAIN), at)
+        elif kind == TRAIN and _lacks_model(reply) and client not in self._given_model:
+            self._given_model.add(client)
+            self._post(Letter(client, MODEL), at)
+        else:
+            self._conclude(client, reply, at)
         return True
+
+    def _post(self, letter: Letter, at: float) -> None:
+        if identity := self._send(*letter):
+            self.open[identity] = letter
+        else:
+            self._conclude(letter.client, NotTaken(letter.kind), at)
+
+    def _conclude(self, client: int, reply: Reply, at: float) -> None:
+        self.replies[client] = reply
+        self._waiting.done(client, at, error=failure_of(reply) is not None)
+
+
+def failure_of(reply: Reply) -> str | None:
+    """Why it is no answer; None if it is one."""
+    if isinstance(reply, NotTaken):
+        return f"Flower did not take the message {reply.kind} to it: see the superlink's log"
+    if not reply.has_error():
+        return None
+    return reply.error.reason or f"Flower's error {reply.error.code}"
+
+
+def _lacks_model(reply: Message) -> bool:
+    return reply.has_error() and reply.error.code == LACKING
 
 
 def count_strays(strays: Iterable[str], given_up: set[str], counts: Counts) -> None:
