@@ -1,6 +1,7 @@
 """A site: what leaves it, what it refuses, and what it notes."""
 
 import json
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, TrainSettings
 from ttpfl.federation.accountant import epsilon_of
 from ttpfl.federation.state_vector import layout_of, pack
+from ttpfl.flower.audit import Audit
 from ttpfl.flower.messages import FAILED, LACKING, REFUSED, Task, model_records, task_records
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.policy import Budget, Policy
@@ -91,6 +93,67 @@ def test_the_text_of_an_error_stays_at_the_site(site: Path, model: torch.nn.Modu
     assert "jones" not in str(reply.error.reason)
     last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
     assert "patient-jones" in last["failed"]
+
+
+def break_site_file(site: Path) -> None:
+    site.write_text("name = ")
+
+
+def remove_site_file(site: Path) -> None:
+    site.unlink()
+
+
+def break_audit_log(site: Path) -> None:
+    (site.parent / "audit.jsonl").unlink(missing_ok=True)
+    (site.parent / "audit.jsonl").mkdir()
+
+
+@pytest.mark.parametrize("kind", ["train.task", "query.model", "evaluate"])
+@pytest.mark.parametrize(
+    ("breakage", "error"),
+    [
+        (break_site_file, "FederationError"),
+        (remove_site_file, "FileNotFoundError"),
+        (break_audit_log, "IsADirectoryError"),
+    ],
+)
+def test_a_broken_site_tells_only_the_kind_of_its_error(
+    site: Path, breakage: Callable[[Path], None], error: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    breakage(site)
+    reply = ask(site, RecordDict(), kind)
+    assert reply.error.code == FAILED
+    assert reply.error.reason == f"failed ({error}): the log of its Flower process says more"
+    assert str(site.parent) in caplog.text  # which stays at the site
+
+
+def test_nothing_leaves_that_cannot_be_noted(
+    site: Path, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when the answer is there."""
+    give_model(site, model)
+    write = Audit.write
+
+    def full(audit: Audit, entry: Mapping[str, Any]) -> None:
+        if entry["direction"] == "out":
+            raise OSError(28, "No space left on device", str(site))
+        write(audit, entry)
+
+    monkeypatch.setattr(Audit, "write", full)
+    reply = ask(site, task_records(task_for(model), torch.zeros(23)))
+    assert reply.error.code == FAILED
+    assert str(site) not in str(reply.error.reason)
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate", "query", "query.other", "evaluate.task"])
+def test_messages_of_other_types_are_noted_and_refused(site: Path, kind: str) -> None:
+    reply = ask(site, RecordDict({"task": ConfigRecord({"give": "all"})}), kind)
+    assert reply.error.code == REFUSED
+    assert f"the type {kind!r}, not one of train.task, query.model" in str(reply.error.reason)
+    lines = [json.loads(line) for line in (site.parent / "audit.jsonl").read_text().splitlines()]
+    assert [(line["direction"], line["type"]) for line in lines] == [("in", kind), ("out", kind)]
+    assert lines[0]["records"]["task"] == {"give": "all"}
+    assert lines[1]["error"] == reply.error.reason
 
 
 def test_every_message_is_noted(site: Path, model: torch.nn.Module) -> None:
@@ -171,8 +234,28 @@ def test_a_damaged_model_is_asked_for_again(site: Path, model: torch.nn.Module) 
     (file,) = (site.parent / "models").glob("*")
     file.write_bytes(file.read_bytes()[:-4] + b"\x00\x00\x00\x40")
     reply = ask(site, task_records(task_for(model), torch.zeros(23)))
-    assert "damaged" in str(reply.error.reason)
+    assert reply.error.reason == "refused: the model was damaged here, and is removed"
+    last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
+    assert last["because"].startswith("RefusedError: the model has the hash")
     assert ask(site, task_records(task_for(model), torch.zeros(23))).error.code == LACKING
+
+
+def test_a_model_file_that_is_no_model_is_not_named_to_the_server(site: Path, model: torch.nn.Module) -> None:
+    give_model(site, model)
+    (file,) = (site.parent / "models").glob("*")
+    file.write_bytes(b"junk")
+    reply = ask(site, task_records(task_for(model), torch.zeros(23)))
+    assert reply.error.reason == "refused: the model was damaged here, and is removed"
+    last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
+    assert str(file) in last["because"]
+
+
+def test_a_network_that_cannot_be_built(site: Path, model: torch.nn.Module) -> None:
+    built = {**BUILD, "image_size": 5}
+    reply = give_model(site, model, build=built)
+    assert reply.error.reason == f"refused: {built} cannot be built here (ModelError)"
+    last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
+    assert "needs 18 or more" in last["because"]
 
 
 def test_junk_is_refused(site: Path) -> None:

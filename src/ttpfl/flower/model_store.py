@@ -31,11 +31,12 @@ def keep(path: Path, card: ModelCard, state: Mapping[str, Tensor], largest: int)
         with torch.device("meta"):  # no memory is taken before it is known how much
             expected = {name: tensor.shape for name, tensor in rebuild(card.build).state_dict().items()}
         if expected != {name: tensor.shape for name, tensor in state.items()}:
-            raise ModelError("names or shapes differ")
+            raise RefusedError(f"the weights do not fit {card.build}: names or shapes differ")
         model = rebuild(card.build)
         model.load_state_dict(dict(state))
     except (ModelError, RuntimeError, TypeError) as error:
-        raise RefusedError(f"the weights do not fit {card.build}: {error}") from None
+        # The text may be that of a network of the site's own, and name its files.
+        raise RefusedError(f"{card.build} cannot be built here ({type(error).__name__})") from error
     check_fingerprint(model, card.fingerprint)
     check_hash(model, card.hash)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +70,7 @@ def _removed_if_damaged(path: Path) -> Iterator[None]:
         yield
     except (ModelError, RefusedError) as error:
         path.unlink(missing_ok=True)
-        raise RefusedError(f"the model was damaged here, and is removed: {error}") from None
+        raise RefusedError("the model was damaged here, and is removed") from error  # which names its file
 
 
 def check_hash(model: nn.Module, hash_: str) -> None:

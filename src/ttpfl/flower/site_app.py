@@ -3,7 +3,7 @@
 Every message starts a process of its own, so torch is imported only where there is something to compute.
 """
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -23,19 +23,43 @@ from ttpfl.flower.messages import (
 )
 from ttpfl.flower.site import Site
 
-app = ClientApp()
+log = logging.getLogger("ttpfl")
 
 
-@app.train(TRAIN.split(".")[1])
-def train(message: Message, context: Context) -> Message:
-    """Work on a task."""
-    return _answered(message, context, _task)
+class SiteApp(ClientApp):
+    """Answers every message itself, of whatever type.
+
+    Flower would send the text of whatever escapes from here to the server, and also raises for messages of a
+    type that it knows no function for, before anybody could note them.
+    """
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """The reply; of an error only its kind."""
+        try:
+            return _answered(Site.read(Path(str(context.node_config["site"]))), message)
+        except Exception as error:  # in site.toml, or in writing the audit log: there is nowhere to note it
+            log.exception("a message of the type %r is not answered", message.metadata.message_type)
+            return Message(_failure(error, "the log of its Flower process"), reply_to=message)
 
 
-@app.query(MODEL.split(".")[1])
-def model(message: Message, context: Context) -> Message:
-    """Keep a model."""
-    return _answered(message, context, _model)
+app = SiteApp()
+
+
+def _answered(site: Site, message: Message) -> Message:
+    site.audit.note("in", message)
+    trouble = {}
+    try:
+        said = HANDLERS.get(message.metadata.message_type, _unknown)(site, message)
+    except RefusedError as refusal:
+        said = Error(REFUSED, f"refused: {refusal}")
+        if refusal.__cause__ is not None:
+            trouble = {"because": _text(refusal.__cause__)}
+    except Exception as error:
+        # What went wrong may name files or show data: that stays here, and only the kind of error goes out.
+        said, trouble = _failure(error, "the site's audit log"), {"failed": _text(error)}
+    reply = Message(said, reply_to=message)
+    site.audit.note("out", reply, **trouble)
+    return reply
 
 
 def _task(site: Site, message: Message) -> RecordDict | Error:
@@ -57,20 +81,17 @@ def _model(site: Site, message: Message) -> RecordDict | Error:
     return RecordDict()
 
 
-def _answered(
-    message: Message, context: Context, handle: Callable[[Site, Message], RecordDict | Error]
-) -> Message:
-    site = Site.read(Path(str(context.node_config["site"])))
-    site.audit.note("in", message)
-    trouble = {}
-    try:
-        said = handle(site, message)
-    except RefusedError as refusal:
-        said = Error(REFUSED, f"refused: {refusal}")
-    except Exception as error:
-        # What went wrong may name files or show data: that stays here, and only the kind of error goes out.
-        said = Error(FAILED, f"failed ({type(error).__name__}): the site's audit log says more")
-        trouble = {"failed": f"{type(error).__name__}: {error}"}
-    reply = Message(said, reply_to=message)
-    site.audit.note("out", reply, **trouble)
-    return reply
+def _unknown(site: Site, message: Message) -> RecordDict | Error:
+    kind, known = message.metadata.message_type, ", ".join(HANDLERS)
+    raise RefusedError(f"the message has the type {kind!r}, not one of {known}")
+
+
+HANDLERS = {TRAIN: _task, MODEL: _model}
+
+
+def _failure(error: Exception, where: str) -> Error:
+    return Error(FAILED, f"failed ({type(error).__name__}): {where} says more")
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
