@@ -198,7 +198,7 @@ def huge() -> bytes:
 
 def unreadable(content: Any) -> None:
     """A number that no float can hold."""
-    content["metrics"] = MetricRecord({"validation.samples": 10**400})
+    content["metrics"] = MetricRecord({"validation.loss": 10**400})
 
 
 def about(**values: Any) -> Any:
@@ -211,6 +211,15 @@ def about(**values: Any) -> Any:
 def metrics(**values: Any) -> Any:
     def change(content: Any) -> None:
         content["metrics"] = MetricRecord(values)
+
+    return change
+
+
+def changed(**values: Any) -> Any:
+    """Some figures, beside those that are right."""
+
+    def change(content: Any) -> None:
+        content["metrics"] = MetricRecord({**content["metrics"], **values})
 
     return change
 
@@ -229,6 +238,17 @@ def metrics(**values: Any) -> Any:
         (metrics(samples=-3), "cannot be negative"),
         (metrics(samples=3), "incomplete count of 'samples'"),
         (metrics(**{"validation.samples": 3}), "incomplete count of 'validation'"),
+        (
+            changed(**{"validation.samples": 2**60}),
+            r"1152921504606846976 .* out of bounds \(100000000 samples\)",
+        ),
+        (changed(**{"validation.samples": 12.5}), "must be a whole number"),
+        (changed(**{"validation.right": 13}), "13 of 12 right for 'validation'"),
+        (changed(**{"validation.loss": -1.0}), "cannot be negative"),
+        (
+            changed(**{"validation.loss": 1e200}),
+            r"a loss of 1e\+200 over 12 samples .* \(1e\+06 per sample\)",
+        ),
         (lambda content: content.pop("arrays"), "no record 'arrays'"),
         (bytes_of(b"PK\x03\x04"), "cannot be read: BadZipFile"),
         (bytes_of(b""), "cannot be read: EOFError"),
@@ -252,6 +272,37 @@ def test_bad_answers_are_refused_by_name(
     others = {name: client for name, client in local_clients(sites).items() if name != "south"}
     model = begin_model(tmp_path / "model.safetensors")
     assert largest_difference(result.rates.values, learn(model, others, settings).rates.values) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"samples": 2**60}, "1152921504606846976 for 'samples', which is out of bounds"),
+        ({"samples": 0}, "how many samples it trained on, or that there were none"),
+        ({"samples": 48.0}, "must be a whole number"),
+        ({"tallies.before.loss": 1e200}, "for 'before', which is out of bounds"),
+        ({"tallies.before.samples": 0, "tallies.before.right": 0}, "no samples for 'before'"),
+    ],
+)
+def test_absurd_figures_neither_end_nor_own_a_training_run(
+    figures: dict[str, Any],
+    words: str,
+    sites: dict[str, Path],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = begin_model(tmp_path / "model.safetensors")
+    settings = TrainSettings(rounds=1, batch_size=24, workers=0, algorithm="qffl", q=2.0)
+    out = tmp_path / "run"
+    order = Order("train", str(tmp_path / "model.safetensors"), str(out), NAMES, asdict(settings))
+    carry_out(order, InProcessGrid(sites, fault=poisoned(changed(**figures))))  # type: ignore[arg-type]
+    assert json.loads((out / "history.jsonl").read_text())["failed"] == ["south"]
+    assert words in "\n".join(caplog.messages)
+    found, _ = load_model(out / "model.safetensors")
+    without = replace(order, out=str(tmp_path / "without"), patience=asdict(Patience(connect=0)))
+    carry_out(without, InProcessGrid(sites, absent={"south"}))  # type: ignore[arg-type]
+    assert weights_hash(found) == weights_hash(load_model(tmp_path / "without" / "model.safetensors")[0])
+    assert weights_hash(found) != weights_hash(model)
 
 
 def test_a_silent_site_costs_the_deadline_and_takes_part_again(

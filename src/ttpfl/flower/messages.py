@@ -32,6 +32,12 @@ REFUSED, FAILED, LACKING = 101, 102, 103
 _TYPES = {np.dtype(name) for name in ("f4", "f8", "i1", "i2", "i4", "i8", "u1")}
 """Of arrays: those that torch computes with, in this machine's order of bytes."""
 
+MOST_SAMPLES = 10**8
+"""In an answer: with a thousand a second it would take more than a day."""
+
+LARGEST_LOSS = 1e6
+"""Per sample, in an answer: a chance of e^-1000000 for the right class."""
+
 _METRIC = re.compile(r"(samples|(tallies\.)?(train|validation|before)\.(samples|loss|right))")
 
 
@@ -128,11 +134,25 @@ def read_answer(content: RecordDict, task: Task, length: int, largest: float) ->
 def _check_complete(kind: str, report: Report) -> None:
     """The server adds up what is in a report, so nothing may be missing."""
     tallies = report if kind == "learn" else report.get("tallies", {})
-    if kind == "train" and (not isinstance(report.get("samples"), int) or "train" not in tallies):
-        raise RefusedError("its answer does not say how many samples it trained on")
+    if kind == "train" and (not report.get("samples") or "train" not in tallies):
+        raise RefusedError("its answer does not say how many samples it trained on, or that there were none")
     for name, tally in tallies.items():
         if not isinstance(tally, dict) or tally.keys() != {"samples", "loss", "right"}:
             raise RefusedError(f"its answer has an incomplete count of {name!r}")
+        _check_tally(name, **tally)
+
+
+def _check_tally(name: str, samples: int, loss: float, right: int) -> None:
+    """Sums over samples, of which only validation data may have none."""
+    if not samples and name != "validation":
+        raise RefusedError(f"its answer has no samples for {name!r}")
+    if right > samples:
+        raise RefusedError(f"its answer has {right} of {samples} right for {name!r}")
+    if loss > LARGEST_LOSS * samples:
+        raise RefusedError(
+            f"its answer has a loss of {loss:g} over {samples} samples for {name!r}, which is out of bounds "
+            f"({LARGEST_LOSS:g} per sample)"
+        )
 
 
 def flattened(report: Report, prefix: str = "") -> dict[str, int | float]:
@@ -159,16 +179,28 @@ def unflattened(metrics: Mapping[str, Any]) -> Report:
     for name, value in metrics.items():
         if not _METRIC.fullmatch(name):
             raise RefusedError(f"its answer has a figure {name!r}, which nobody asked for")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise RefusedError(f"its answer has {value!r} for {name!r}")
-        if value < 0 and not name.endswith("loss"):
-            raise RefusedError(f"its answer has {value!r} for {name!r}, which cannot be negative")
+        _check_figure(name, value)
         *path, last = name.split(".")
         home = report
         for part in path:
             home = home.setdefault(part, {})
         home[last] = value
     return report
+
+
+def _check_figure(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise RefusedError(f"its answer has {value!r} for {name!r}")
+    if value < 0:
+        raise RefusedError(f"its answer has {value!r} for {name!r}, which cannot be negative")
+    if name.endswith("loss"):
+        return
+    if not isinstance(value, int):
+        raise RefusedError(f"its answer has {value!r} for {name!r}, which must be a whole number")
+    if value > MOST_SAMPLES:
+        raise RefusedError(
+            f"its answer has {value!r} for {name!r}, which is out of bounds ({MOST_SAMPLES} samples)"
+        )
 
 
 def _config(values: Mapping[str, Any]) -> ConfigRecord:
