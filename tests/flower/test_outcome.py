@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from in_process import NAMES, InProcessGrid, begin_model, make_sites
@@ -10,9 +11,10 @@ from typer.testing import CliRunner
 from ttpfl.cli import app, sites
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings
-from ttpfl.flower import server_app
+from ttpfl.flower import server_app, submit
 from ttpfl.flower.create import create
-from ttpfl.flower.order import Order, read_outcome
+from ttpfl.flower.folder import Federation
+from ttpfl.flower.order import Order, read_outcome, write_outcome
 from ttpfl.flower.run_lock import alone, died
 from ttpfl.flower.server_app import with_outcome
 
@@ -99,3 +101,70 @@ def test_the_beginning_of_an_earlier_run_is_kept(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*TRAIN, "--federation", str(home), "--out", str(out), "--seed", "1"])
     assert "already has a run" in " ".join(done.output.split())
     assert (out / "begin.safetensors").read_text() == "of the earlier run"
+
+
+def test_a_disk_that_is_too_full_for_the_outcome_does_not_hide_the_first_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    order = order_in(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(server_app, "write_outcome", full)
+    with pytest.raises(FileNotFoundError):
+        with_outcome(order, "a1", InProcessGrid({}))  # type: ignore[arg-type]
+    assert "FileNotFoundError" in caplog.text
+    assert "No space left on device" in caplog.text
+
+
+class Superlink:
+    """Flower's command, as far as it starts and stops runs: each run finishes some rounds, and is lost then.
+
+    Args:
+        out: the runs' folder.
+        rounds: how many rounds each run finishes; after these, one ends well.
+    """
+
+    def __init__(self, out: Path, rounds: list[int]) -> None:
+        self.out, self.rounds, self.begun = out, rounds, 0
+
+    def __call__(self, federation: Federation, *words: str) -> dict[str, Any]:
+        if words[0] == "run":
+            token = words[-1].split('token="')[1].rstrip('"')
+            self._run(token)
+        return {"run-id": str(self.begun)}
+
+    def _run(self, token: str) -> None:
+        with alone(self.out, token):
+            if self.begun == len(self.rounds):
+                write_outcome(str(self.out), token, None)
+            else:
+                with open(self.out / "history.jsonl", "a") as history:
+                    history.write("{}\n" * self.rounds[self.begun])
+        self.begun += 1
+
+
+def carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: list[int]) -> Superlink:
+    federation = create(tmp_path / "trial", NAMES)
+    order = Order.read(order_in(tmp_path))
+    superlink = Superlink(Path(order.out), rounds)
+    monkeypatch.setattr(submit, "flwr", superlink)
+    monkeypatch.setattr(submit, "POLL", 0.0)
+    submit.carry_out(federation, order)
+    return superlink
+
+
+def test_a_run_may_be_lost_any_number_of_times_while_rounds_are_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = [0, 0, 1, 0, 0] + [1] * 10
+    assert carried_out(tmp_path, monkeypatch, rounds).begun == len(rounds) + 1
+
+
+def test_runs_that_are_lost_again_and_again_end_with_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FederationError, match="the last after 1 rounds: the superlink's log says why"):
+        carried_out(tmp_path, monkeypatch, [1, 0, 0, 0])

@@ -78,7 +78,11 @@ def _told(out: Path, token: str) -> Iterator[None]:
     except httpx.HTTPError:
         raise  # the superlink is gone: there is no outcome, and the run will be begun again
     except Exception as error:
-        write_outcome(str(out), token, f"{type(error).__name__}: {error}")
+        failure = f"{type(error).__name__}: {error}"
+        try:
+            write_outcome(str(out), token, failure)
+        except OSError as another:  # a full disk, say, which may be the first error's reason, too
+            log.error("the run failed: %s; nor can its outcome be written to %s: %s", failure, out, another)
         raise
     write_outcome(str(out), token, None)
 

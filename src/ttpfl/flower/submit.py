@@ -16,7 +16,7 @@ from ttpfl.flower.run_lock import died
 
 log = logging.getLogger("ttpfl")
 
-ATTEMPTS = 10
+FUTILE = 3  # runs in a row that were lost before they finished a round: something is wrong that stays
 POLL = 1.0
 LOOK_EVERY = 30.0  # seconds from one question to the superlink to the next
 UNREACHABLE = 600.0  # seconds that a superlink may be away
@@ -26,7 +26,8 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
     """Run the order to its end.
 
     Flower's runs do not survive a restart of the superlink, but the checkpoints do: a run that was lost is
-    begun anew, and goes on after the last round that was finished. Whoever interrupts this stops the run.
+    begun anew, and goes on after the last round that was finished. That may happen any number of times, as
+    long as rounds are finished in between. Whoever interrupts this stops the run.
 
     Args:
         federation: where.
@@ -34,10 +35,11 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
         watch: called again and again meanwhile.
     """
     path, lost = order.write(), ""
-    for attempt in range(ATTEMPTS):
+    futile, furthest = 0, _finished_rounds(order)
+    while futile < FUTILE:
         token = secrets.token_hex(8)
         begin = partial(_begin, federation, path, token)
-        run = _patiently(begin, first=attempt == 0)["run-id"]
+        run = _patiently(begin, first=not lost)["run-id"]
         log.info("run %s was begun", run)
         if lost:
             # Flower misses its server app late; until then sites may wait for the rest of a message of it.
@@ -52,8 +54,18 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
                 raise FederationError(f"the run failed at the server: {outcome['failure']}")
             return
         log.warning("run %s was lost: going on after its last checkpoint", run)
-        lost = run
-    raise FederationError(f"{ATTEMPTS} runs in a row were lost: see the superlink's log")
+        lost, finished = run, _finished_rounds(order)
+        # Compared with all runs before: what had no checkpoint yet is done again, which is no progress.
+        futile, furthest = (0, finished) if finished > furthest else (futile + 1, furthest)
+    raise FederationError(
+        f"{FUTILE} runs in a row were lost before they finished a round, the last after {furthest} rounds: "
+        "the superlink's log says why (a full disk there, say); mend that, and resume"
+    )
+
+
+def _finished_rounds(order: Order) -> int:
+    history = Path(order.out) / "history.jsonl"
+    return history.read_bytes().count(b"\n") if history.exists() else 0
 
 
 def _begin(federation: Federation, path: Path, token: str) -> dict[str, Any]:
