@@ -35,7 +35,11 @@ LEARN = ["learn", "m.safetensors", "--out", "o", "--engine", "flower", "--federa
         (["train", "digits", "--out", "o", "--federation", "f"], "--federation"),
         (["train", "digits", "--out", "o", "--classes", "3"], "--classes"),
         (["train", "digits", "--out", "o", "--image-size", "8"], "--image-size"),
+        (["train", "digits", "--out", "o", "--deadline", "0"], "--deadline"),
+        (["train", "digits", "--out", "o", "--longest", "3600"], "--longest"),
         (["learn", "m.safetensors", "--out", "o", "--federation", "f"], "--federation"),
+        (["learn", "m.safetensors", "--out", "o", "--deadline", "60"], "--deadline"),
+        (["learn", "m.safetensors", "--out", "o", "--longest", "9"], "--longest"),
     ],
 )
 def test_options_of_the_other_engine(words: list[str], option: str) -> None:

@@ -33,10 +33,20 @@ Home = Annotated[
     ),
 ]
 Deadline = Annotated[
-    float, typer.Option(min=0, help="flower: seconds that a round waits after half of the answers came.")
+    float | None,
+    typer.Option(
+        min=0,
+        help="flower: seconds that a round waits after half of the answers came; 60, if not given.",
+        show_default=False,
+    ),
 ]
 Longest = Annotated[
-    float, typer.Option(min=1, help="flower: seconds that answers are waited for at most, however few came.")
+    float | None,
+    typer.Option(
+        min=1,
+        help="flower: seconds that answers are waited for at most, however few came; 3600, if not given.",
+        show_default=False,
+    ),
 ]
 Log = Annotated[
     Path | None, typer.Option(help="A folder for a TensorBoard log.", file_okay=False, show_default=False)
@@ -67,8 +77,8 @@ def train(
     json: Json = False,
     engine: Engine = "local",
     federation: Home = None,
-    deadline: Deadline = 60.0,
-    longest: Longest = 3600.0,
+    deadline: Deadline = None,
+    longest: Longest = None,
     classes: Annotated[
         int | None, typer.Option(min=2, help="flower: classes of the sites' data.", show_default=False)
     ] = None,
@@ -91,16 +101,21 @@ def train(
         "--data-dir": data_dir,
         "--tensorboard": tensorboard,
     }
-    over_sites = {"--federation": federation, "--classes": classes, "--image-size": image_size}
+    over_sites = {
+        "--federation": federation,
+        "--classes": classes,
+        "--image-size": image_size,
+        "--deadline": deadline,
+        "--longest": longest,
+    }
     if _over_sites(engine, here, over_sites):
-        from ttpfl.cli.sites import train_over_sites
-        from ttpfl.flower.patience import Patience
+        from ttpfl.cli.sites import patience_of, train_over_sites
 
         build = {"name": model, "num_classes": classes, "image_size": image_size}
         if name is not None or classes is None or image_size is None:
             raise typer.BadParameter("with --engine flower give --classes and --image-size, and no data set")
         begin = _begin(build, weights, settings.seed)
-        patience = Patience(deadline=deadline, longest=longest, connect=deadline)
+        patience = patience_of(deadline, longest)
         train_over_sites(begin, build, _home(federation), out, settings, resume, patience, json)
         return
     if name is None:
@@ -146,8 +161,8 @@ def learn(
     json: Json = False,
     engine: Engine = "local",
     federation: Home = None,
-    deadline: Deadline = 60.0,
-    longest: Longest = 3600.0,
+    deadline: Deadline = None,
+    longest: Longest = None,
     *,
     settings: LearnSettings,
 ) -> None:
@@ -157,11 +172,11 @@ def learn(
     --engine flower, on the validation data of real sites.
     """
     here = {"--data-dir": data_dir, "--tensorboard": tensorboard}
-    if _over_sites(engine, here, {"--federation": federation}):
-        from ttpfl.cli.sites import learn_over_sites
-        from ttpfl.flower.patience import Patience
+    over_sites = {"--federation": federation, "--deadline": deadline, "--longest": longest}
+    if _over_sites(engine, here, over_sites):
+        from ttpfl.cli.sites import learn_over_sites, patience_of
 
-        patience = Patience(deadline=deadline, longest=longest, connect=deadline)
+        patience = patience_of(deadline, longest)
         learn_over_sites(model_file, arch, rates, _home(federation), out, settings, resume, patience, json)
         return
     from ttpfl.evaluation import Evaluator
@@ -196,7 +211,7 @@ def _over_sites(engine: str, here: Mapping[str, object], over_sites: Mapping[str
     if engine not in ("local", "flower"):
         raise typer.BadParameter(f"--engine is {engine!r}: it must be local or flower")
     for name, value in (here if engine == "flower" else over_sites).items():
-        if value:
+        if value is not None and value != []:
             other = "local" if engine == "flower" else "flower"
             raise typer.BadParameter(
                 f"{name} goes with --engine {other}, and this is {engine}: leave it out, or choose {other}"

@@ -58,6 +58,14 @@ def train_over_sites(
     report(out / "model.safetensors", _history(out), as_json)
 
 
+def patience_of(deadline: float | None, longest: float | None) -> "Patience":
+    """With defaults for what was not given; sites have the deadline's time to connect, too."""
+    from ttpfl.flower.patience import Patience
+
+    given = {"deadline": deadline, "connect": deadline, "longest": longest}
+    return Patience(**{name: seconds for name, seconds in given.items() if seconds is not None})
+
+
 def _check_folder(home: Path, out: Path, settings: RunSettings, resume: bool) -> None:
     """Before anything is written there: what is in it may belong to a run that lives."""
     from ttpfl.flower.run_lock import wait_until_free
