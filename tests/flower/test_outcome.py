@@ -1,5 +1,7 @@
 """How a run over sites ends is told to the command that waits for it, and a run that lives is left alone."""
 
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,25 @@ def test_a_run_that_lives_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Mon
     assert "is still writing to" in " ".join(done.output.split())
     assert (out / "order.json").read_text() == "of the run that lives"
     assert not (out / "begin.safetensors").exists()
+
+
+def test_a_run_with_the_local_engine_is_left_alone(tmp_path: Path) -> None:
+    home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
+    out.mkdir()
+    hold = (
+        "import sys; from pathlib import Path; from ttpfl.federation.folder_lock import locked\n"
+        "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    # A process of its own: the system's lock is no hindrance within one.
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        done = CliRunner().invoke(app, [*TRAIN, "--federation", str(home), "--out", str(out)])
+        other.communicate()
+    assert f"is in use by process {other.pid}" in " ".join(done.output.split())
+    assert [path.name for path in out.iterdir()] == [".lock"]
 
 
 def test_patience_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

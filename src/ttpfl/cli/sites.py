@@ -68,6 +68,7 @@ def patience_of(deadline: float | None, longest: float | None) -> "Patience":
 
 def _check_folder(home: Path, out: Path, settings: RunSettings, resume: bool) -> None:
     """Before anything is written there: what is in it may belong to a run that lives."""
+    from ttpfl.federation import folder_lock
     from ttpfl.flower.run_lock import wait_until_free
 
     if settings.eval_every:
@@ -79,6 +80,9 @@ def _check_folder(home: Path, out: Path, settings: RunSettings, resume: bool) ->
             f"a run at the server is still writing to {out}: wait until it ends, or find it with "
             f"`FLWR_HOME={home / 'admin'} flwr list federation` and end it with `flwr stop`"
         )
+    if (out / folder_lock.NAME).exists():
+        with folder_lock.locked(out):  # an error, if a run with the local engine has it
+            pass
 
 
 def _carry_out(
