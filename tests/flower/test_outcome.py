@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -85,6 +86,15 @@ def test_a_run_that_lives_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (out / "begin.safetensors").exists()
 
 
+def ordered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Order:
+    """The order that the command writes before it asks the superlink, which is not there."""
+    home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
+    monkeypatch.setattr("ttpfl.flower.control.program", lambda name: "false")
+    words = [*TRAIN, "--federation", str(home), "--out", str(out), "--rounds", "1", *more]
+    assert CliRunner().invoke(app, words).exit_code == 1
+    return Order.read(out / "order.json")
+
+
 def test_a_run_with_the_local_engine_is_left_alone(tmp_path: Path) -> None:
     home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
     out.mkdir()
@@ -105,13 +115,32 @@ def test_a_run_with_the_local_engine_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_patience_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order is written before the superlink, which is not there, is asked."""
-    home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
-    monkeypatch.setattr("ttpfl.flower.control.program", lambda name: "false")
-    waits = ["--deadline", "7", "--longest", "77"]
-    done = CliRunner().invoke(app, [*TRAIN, "--federation", str(home), "--out", str(out), *waits])
-    assert done.exit_code == 1
-    assert Order.read(out / "order.json").patience == {"deadline": 7, "longest": 77, "connect": 7}
+    order = ordered(tmp_path, monkeypatch, "--deadline", "7", "--longest", "77")
+    assert order.patience == {"deadline": 7, "longest": 77, "connect": 7}
+
+
+def test_the_server_app_writes_the_tensorboard_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+
+    class SummaryWriter:
+        """In place of the package tensorboard, which need not be installed."""
+
+        def __init__(self, directory: str) -> None:
+            written.append(directory)
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            written.append(name)
+
+        def close(self) -> None:
+            written.append("closed")
+
+    module = ModuleType("torch.utils.tensorboard")
+    module.__dict__["SummaryWriter"] = SummaryWriter
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    order = ordered(tmp_path, monkeypatch, "--tensorboard", str(tmp_path / "log"))
+    server_app.carry_out(order, InProcessGrid(make_sites(tmp_path / "sites")))  # type: ignore[arg-type]
+    assert (written[0], written[-1]) == (str(tmp_path / "log"), "closed")
+    assert {"train_loss", "validation_accuracy", "bytes_total"} < set(written)
 
 
 def test_the_beginning_of_an_earlier_run_is_kept(tmp_path: Path) -> None:

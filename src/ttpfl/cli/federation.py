@@ -99,7 +99,6 @@ def train(
         "--set": set_,
         "--option": option,
         "--data-dir": data_dir,
-        "--tensorboard": tensorboard,
     }
     over_sites = {
         "--federation": federation,
@@ -116,7 +115,8 @@ def train(
             raise typer.BadParameter("with --engine flower give --classes and --image-size, and no data set")
         begin = _begin(build, weights, settings.seed)
         patience = patience_of(deadline, longest)
-        train_over_sites(begin, build, _home(federation), out, settings, resume, patience, json)
+        home = _home(federation)
+        train_over_sites(begin, build, home, out, settings, resume, patience, tensorboard, json)
         return
     if name is None:
         raise typer.BadParameter("name the data set: `ttpfl data list` shows all")
@@ -171,13 +171,14 @@ def learn(
     The rates are learned on the validation data of the source clients that it was trained on; with
     --engine flower, on the validation data of real sites.
     """
-    here = {"--data-dir": data_dir, "--tensorboard": tensorboard}
+    here = {"--data-dir": data_dir}
     over_sites = {"--federation": federation, "--deadline": deadline, "--longest": longest}
     if _over_sites(engine, here, over_sites):
         from ttpfl.cli.sites import learn_over_sites, patience_of
 
         patience = patience_of(deadline, longest)
-        learn_over_sites(model_file, arch, rates, _home(federation), out, settings, resume, patience, json)
+        home = _home(federation)
+        learn_over_sites(model_file, arch, rates, home, out, settings, resume, patience, tensorboard, json)
         return
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn as run

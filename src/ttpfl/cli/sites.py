@@ -29,12 +29,13 @@ def learn_over_sites(
     settings: LearnSettings,
     resume: bool,
     patience: "Patience",
+    tensorboard: Path | None,
     as_json: bool,
 ) -> None:
     """Learn rates on the sites' validation data."""
     _check_folder(home, out, settings, resume)
     begin = None if rates is None else str(rates.absolute())
-    _carry_out("learn", model_file, home, out, settings, patience, arch=arch, rates=begin)
+    _carry_out("learn", model_file, home, out, settings, patience, tensorboard, arch=arch, rates=begin)
     report(out / "rates.safetensors", _history(out), as_json)
 
 
@@ -46,6 +47,7 @@ def train_over_sites(
     settings: TrainSettings,
     resume: bool,
     patience: "Patience",
+    tensorboard: Path | None,
     as_json: bool,
 ) -> None:
     """Train a global model on the sites' data."""
@@ -53,8 +55,9 @@ def train_over_sites(
 
     _check_folder(home, out, settings, resume)
     out.mkdir(parents=True, exist_ok=True)
-    save_model(out / "begin.safetensors", model, build=build)
-    _carry_out("train", out / "begin.safetensors", home, out, settings, patience, arch=build["name"])
+    begin = out / "begin.safetensors"
+    save_model(begin, model, build=build)
+    _carry_out("train", begin, home, out, settings, patience, tensorboard, arch=build["name"])
     report(out / "model.safetensors", _history(out), as_json)
 
 
@@ -92,6 +95,7 @@ def _carry_out(
     out: Path,
     settings: RunSettings,
     patience: "Patience",
+    tensorboard: Path | None,
     **more: Any,
 ) -> None:
     from ttpfl.flower.folder import Federation
@@ -106,6 +110,7 @@ def _carry_out(
         list(federation.sites),
         asdict(settings),
         patience=asdict(patience),
+        tensorboard=None if tensorboard is None else str(tensorboard.absolute()),
         **more,
     )
     shown = len(_history(out))

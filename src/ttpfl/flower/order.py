@@ -35,6 +35,8 @@ class Order:
     """The function that builds the model (package.module:function), if it did not come with ttpfl."""
     largest: float = 1000.0
     """An answer with a larger number is refused, when learning."""
+    tensorboard: str | None = None
+    """A folder for a TensorBoard log."""
 
     def write(self) -> Path:
         """Into the run's folder."""

@@ -18,6 +18,7 @@ from torch import nn
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.jobs import MakeEngine
+from ttpfl.federation.progress import TensorBoard
 from ttpfl.federation.rate_learning import first_rates
 from ttpfl.federation.state import Record, RunState
 from ttpfl.flower.engine import Assignment, GridEngine
@@ -109,7 +110,7 @@ def _learn(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any]) -> 
         rates=begin,
         run_dir=order.out,
         resume=True,
-        callbacks=[carrier],
+        callbacks=[carrier, *_logs(order)],
         engine=carrier.engine,
     )
 
@@ -123,10 +124,14 @@ def _train(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any]) -> 
         TrainSettings(**order.settings),
         run_dir=order.out,
         resume=True,
-        callbacks=[carrier],
+        callbacks=[carrier, *_logs(order)],
         card={**order.card, "build": card["build"]},
         engine=carrier.engine,
     )
+
+
+def _logs(order: Order) -> list[Callback]:
+    return [] if order.tensorboard is None else [TensorBoard(order.tensorboard)]
 
 
 class RemoteSite:
