@@ -8,10 +8,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from in_process import NAMES, InProcessGrid, begin_model, make_sites
+from in_process import NAMES, InProcessGrid, begin_model, local_clients, make_sites
 from typer.testing import CliRunner
 
 from ttpfl.cli import app, sites
+from ttpfl.cli.foreign import model_in
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings
 from ttpfl.flower import server_app, submit
@@ -141,6 +142,17 @@ def test_the_server_app_writes_the_tensorboard_log(tmp_path: Path, monkeypatch: 
     server_app.carry_out(order, InProcessGrid(make_sites(tmp_path / "sites")))  # type: ignore[arg-type]
     assert (written[0], written[-1]) == (str(tmp_path / "log"), "closed")
     assert {"train_loss", "validation_accuracy", "bytes_total"} < set(written)
+
+
+def test_a_trained_model_says_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, at = ordered(tmp_path, monkeypatch), make_sites(tmp_path / "sites")
+    server_app.carry_out(order, InProcessGrid(at))  # type: ignore[arg-type]
+    # As `ttpfl personalize` reads it, with no further options.
+    _, signature = model_in(Path(order.out) / "model.safetensors", None)
+    assert signature.classes == tuple("0123456789")
+    assert signature.image_size == (28, 28)
+    for client in local_clients(at).values():
+        assert (signature.mean, signature.std) == (client.facts.mean, client.facts.std)
 
 
 def test_the_beginning_of_an_earlier_run_is_kept(tmp_path: Path) -> None:

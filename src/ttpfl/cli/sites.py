@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ttpfl.flower.patience import Patience
+    from ttpfl.models import Signature
 
 LET_GO = 30.0  # seconds that a run which was stopped may take to let go of its folder
 
@@ -57,8 +58,21 @@ def train_over_sites(
     out.mkdir(parents=True, exist_ok=True)
     begin = out / "begin.safetensors"
     save_model(begin, model, build=build)
-    _carry_out("train", begin, home, out, settings, patience, tensorboard, arch=build["name"])
+    card = {"signature": asdict(_signature(build["num_classes"], build["image_size"]))}
+    _carry_out("train", begin, home, out, settings, patience, tensorboard, arch=build["name"], card=card)
     report(out / "model.safetensors", _history(out), as_json)
+
+
+def _signature(classes: int, image_size: int) -> "Signature":
+    """What a model over sites takes: all of them normalise as `ttpfl.data` does with data of one's own.
+
+    Names of classes are known to sites alone, if to anybody, so these are numbers.
+    """
+    from ttpfl.data import facts
+    from ttpfl.models import Signature
+
+    known, names = facts("arrays"), tuple(str(number) for number in range(classes))
+    return Signature(names, (image_size, image_size), known.mean, known.std)
 
 
 def patience_of(deadline: float | None, longest: float | None) -> "Patience":
