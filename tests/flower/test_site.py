@@ -1,6 +1,7 @@
 """A site: what leaves it, what it refuses, and what it notes."""
 
 import json
+import resource
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -143,6 +144,19 @@ def test_nothing_leaves_that_cannot_be_noted(
     reply = ask(site, task_records(task_for(model), torch.zeros(23)))
     assert reply.error.code == FAILED
     assert str(site) not in str(reply.error.reason)
+
+
+def test_half_a_line_in_the_audit_log_is_none(site: Path) -> None:
+    """The system may write as much as there is room for, and not call it an error."""
+    ask(site, RecordDict())
+    room = (site.parent / "audit.jsonl").stat().st_size + 20
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        reply = ask(site, RecordDict())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(reply.error.reason).startswith("failed (OSError)")
 
 
 @pytest.mark.parametrize("kind", ["train", "evaluate", "query", "query.other", "evaluate.task"])

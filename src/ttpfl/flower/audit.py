@@ -1,5 +1,6 @@
 """A site's own record of every message in and out: one JSON line each, never overwritten."""
 
+import errno
 import hashlib
 import json
 import os
@@ -35,11 +36,13 @@ class Audit:
     def write(self, entry: Mapping[str, Any]) -> None:
         """One line, on the disk before anything else happens."""
         # repr: records may hold bytes, and whatever comes has to be noted.
-        line = json.dumps({"time": datetime.now(UTC).isoformat(), **entry}, default=repr) + "\n"
+        text = json.dumps({"time": datetime.now(UTC).isoformat(), **entry}, default=repr) + "\n"
+        line = text.encode()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(descriptor, line.encode())
+            if os.write(descriptor, line) < len(line):  # not an error by itself, where the disk gets full
+                raise OSError(errno.ENOSPC, "there is no room for a line", str(self._path))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
