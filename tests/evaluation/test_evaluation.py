@@ -16,7 +16,7 @@ from ttpfl.errors import DataError, MethodError
 from ttpfl.evaluation import Comparison, Evaluator, compare, gather
 from ttpfl.evaluation.metrics import figures
 from ttpfl.evaluation.streams import order_of
-from ttpfl.evaluation.summary import average_ranks, interval, lines, over_seeds, ranks_over_settings
+from ttpfl.evaluation.summary import Spread, average_ranks, interval, lines
 from ttpfl.methods import Knowledge, Method, Personal, make, method
 from ttpfl.methods.base import _methods
 
@@ -170,42 +170,21 @@ def test_lines_and_ranks() -> None:
     assert average_ranks(tables) == {"a": 2.0, "b": 2.25, "c": 1.75}
 
 
-def comparison(**accuracies: list[float]) -> Comparison:
-    return Comparison(
-        [
-            {"method": name, "client": str(client), "accuracy": accuracy}
-            for name, values in accuracies.items()
-            for client, accuracy in enumerate(values)
-        ],
-        {},
-    )
-
-
 def test_mean_and_deviation_over_seeds() -> None:
-    """By hand: means over clients 60, 63, 69 % (em), of mean 64 and variance (16 + 1 + 25) / 2."""
-    seeds = [
-        comparison(none=[0.5, 0.5], em=[0.5, 0.7]),
-        comparison(em=[0.63, 0.63], none=[0.4, 0.6]),
-        comparison(none=[0.2, 0.8], em=[0.69, 0.69]),
-    ]
-    found = over_seeds(seeds)
-    assert found["em"].mean == pytest.approx(64)
-    assert found["em"].deviation == pytest.approx(math.sqrt(21))
-    assert found["none"] == (pytest.approx(50), pytest.approx(0, abs=1e-9))
-    assert str(found["em"]) == "64.00±4.58"
-    alone = over_seeds(seeds[:1])["em"]
-    assert alone.mean == pytest.approx(60)
+    """By hand: 60, 63 and 69 have the mean 64 and the variance (16 + 1 + 25) / 2."""
+    found = Spread.of([60, 63, 69])
+    assert found == (pytest.approx(64), pytest.approx(math.sqrt(21)))
+    assert str(found) == "64.00±4.58"
+    alone = Spread.of([60])
     assert math.isnan(alone.deviation)
-    assert ranks_over_settings({"label": seeds, "feature": [comparison(none=[0.5], em=[0.4])]}) == {
-        "none": 1.5,
-        "em": 1.5,
-    }
-    with pytest.raises(DataError, match=r"comparisons 0 and 1 do not have the same methods \(tent\)"):
-        over_seeds([seeds[0], comparison(none=[0.5], em=[0.5], tent=[0.5])])
-    with pytest.raises(DataError, match="no comparisons: pass at least one"):
-        over_seeds([])
-    with pytest.raises(DataError, match=r"settings 0 and 1 .*\(em\)"):
-        ranks_over_settings({"label": seeds, "feature": [comparison(none=[0.5])]})
+    assert str(alone) == "60.00"
+
+
+def test_ranks_are_of_the_same_methods_in_every_setting() -> None:
+    with pytest.raises(DataError, match=r"settings 0 and 1 do not have the same methods \(em\)"):
+        average_ranks([{"none": 50.0, "em": 60.0}, {"none": 50.0}])
+    with pytest.raises(DataError, match="no settings: pass at least one"):
+        average_ranks([])
 
 
 def test_average_ranks_of_the_papers_first_table() -> None:

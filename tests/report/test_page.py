@@ -19,6 +19,7 @@ from PIL import Image
 from ttpfl.report import page
 from ttpfl.report.placing import free_sides, spread_out
 from ttpfl.report.scale import Scale, covering
+from ttpfl.report.study import study
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -119,6 +120,34 @@ def test_findings_say_what_the_figures_say(found: dict[str, Any], document: Elem
                 total += there[0] != there[1]
                 same += there[0] != there[1] and (there[0] > there[1]) == (here[0] > here[1])
     assert f"{same} of {total} pairs" in paper
+
+
+def test_a_client_of_several_cases_counts_once() -> None:
+    """Five cases with the same clients and figures say no more than one of them."""
+    one = made_up.results(cases=("hybrid",), clients=20, seeds=2) | {"paper": {}}
+    for run in one["runs"]:
+        run["case"] = ""
+    five = copy.deepcopy(one)
+    five["runs"] = [{**run, "case": f"cohort={n}"} for n in (15, 30, 60, 120, 240) for run in one["runs"]]
+    alone, together = study(one), study(five)
+    assert alone.clients == together.clients == 40
+    assert together.overall == alone.overall
+    gain = read(page(five)).one("div", class_="findings").all("p")[1].text
+    line = alone.overall["atp-online"]
+    assert f"{line.interval[0]:+.2f} to {line.interval[1]:+.2f}" in gain
+    assert "none of 40 clients harmed on average over the cases" in gain
+
+
+def test_a_client_of_several_cases_has_its_mean_over_them() -> None:
+    found = made_up.results(cases=("cohort=15", "cohort=60"), methods=["none", "em"], clients=2, seeds=1)
+    for run, (none, em) in zip(
+        found["runs"], [([0.5, 0.7], [0.6, 0.8]), ([0.6, 0.5], [0.5, 0.6])], strict=True
+    ):
+        run["entries"][0]["accuracy"], run["entries"][1]["accuracy"] = none, em
+    line = study(found).overall["em"]
+    assert line.harmed == 0  # the first gains in one case what it loses in the other
+    assert line.difference == pytest.approx(5)
+    assert line.interval == (pytest.approx(0, abs=1e-9), pytest.approx(10))
 
 
 def test_findings_of_other_results() -> None:
@@ -246,7 +275,8 @@ def test_scatter_and_lines_over_a_number(document: Element) -> None:
 
 def test_audit_and_provenance(found: dict[str, Any], document: Element) -> None:
     text = document.one("section", id="audit").text
-    for fact in ("48 source, 12 target", "no image belongs to two clients", "9b1d" * 16):
+    digest = found["runs"][0]["population"]["digest"]
+    for fact in ("48 source, 12 target", "no image belongs to two clients", digest):
         assert fact in text
     text = document.one("section", id="provenance").text
     for fact in (found["recipe"]["command"], found["recipe"]["hash"], "2.13.0", "1 h 15 min"):

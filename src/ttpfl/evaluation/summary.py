@@ -1,5 +1,6 @@
-"""What a comparison says, and what comparisons over several seeds say: means, differences, ranks."""
+"""What comparisons say: means, differences, spread over seeds, ranks."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,41 +75,24 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 class Spread(NamedTuple):
-    """A method's accuracy in percent over several seeds, as the paper's tables have it: mean ± deviation."""
+    """A method's accuracy in percent over several seeds, as the paper's tables have it: mean ± deviation.
+
+    >>> print(Spread.of([70.0, 72.0, 74.0]), Spread.of([70.0]))
+    72.00±2.00 70.00
+    """
 
     mean: float
     """Over seeds, of the mean over clients."""
-    deviation: float
-    """Standard deviation over seeds (of a sample, with n - 1); NaN if there is one seed."""
+    deviation: float = math.nan
+    """Standard deviation over seeds (of a sample, with n - 1); NaN where it is not known."""
 
     @classmethod
     def of(cls, means: Sequence[float]) -> "Spread":
         """From the mean of each seed."""
-        return cls(statistics.fmean(means), statistics.stdev(means) if len(means) > 1 else float("nan"))
+        return cls(statistics.fmean(means), statistics.stdev(means) if len(means) > 1 else math.nan)
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f}±{self.deviation:.2f}"
-
-
-def over_seeds(comparisons: Sequence[Comparison]) -> dict[str, Spread]:
-    """Each method's accuracy over comparisons that differ by their seed alone.
-
-    >>> def one(accuracy: float) -> Comparison:
-    ...     return Comparison([{"method": "em", "client": "target-0", "accuracy": accuracy}], {})
-    >>> print(over_seeds([one(0.70), one(0.72), one(0.74)])["em"])
-    72.00±2.00
-    """
-    methods = _methods_of_all("comparisons", [comparison.methods for comparison in comparisons])
-    return {
-        method: Spread.of([100 * float(np.mean(comparison.of(method))) for comparison in comparisons])
-        for method in methods
-    }
-
-
-def ranks_over_settings(settings: Mapping[str, Sequence[Comparison]]) -> dict[str, float]:
-    """The average rank of each method over settings, such as kinds of shift, by its mean over seeds."""
-    tables = [over_seeds(comparisons) for comparisons in settings.values()]
-    return average_ranks([{method: line.mean for method, line in table.items()} for table in tables])
+        return f"{self.mean:.2f}" + ("" if math.isnan(self.deviation) else f"±{self.deviation:.2f}")
 
 
 def average_ranks(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -117,7 +101,7 @@ def average_ranks(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
     >>> average_ranks([{"none": 60.0, "em": 70.0}, {"none": 50.0, "em": 50.0}])
     {'none': 1.75, 'em': 1.25}
     """
-    methods = _methods_of_all("settings", list(map(list, tables)))
+    methods = _methods_of_all(tables)
     return {method: statistics.fmean(_rank(table, method) for table in tables) for method in methods}
 
 
@@ -127,12 +111,12 @@ def _rank(table: Mapping[str, float], method: str) -> float:
     return better + (equal + 1) / 2
 
 
-def _methods_of_all(what: str, methods: Sequence[list[str]]) -> list[str]:
-    if not methods:
-        raise DataError(f"no {what}: pass at least one")
-    for number, others in enumerate(methods):
-        if odd := sorted(set(others) ^ set(methods[0])):
+def _methods_of_all(tables: Sequence[Mapping[str, float]]) -> list[str]:
+    if not tables:
+        raise DataError("no settings: pass at least one")
+    for number, table in enumerate(tables):
+        if odd := sorted(set(table) ^ set(tables[0])):
             raise DataError(
-                f"{what} 0 and {number} do not have the same methods ({', '.join(odd)}): run all of them"
+                f"settings 0 and {number} do not have the same methods ({', '.join(odd)}): run all of them"
             )
-    return methods[0]
+    return list(tables[0])

@@ -19,9 +19,9 @@ def findings(study: Study) -> list[Html]:
 def agreement(case: Case) -> tuple[int, int]:
     """Of the pairs of methods that the paper orders: how many have the same order here, and all."""
     pairs = [
-        (case.paper[one][0] - case.paper[other][0], case.lines[one].accuracy - case.lines[other].accuracy)
+        (case.paper[one].mean - case.paper[other].mean, case.accuracy[one].mean - case.accuracy[other].mean)
         for one, other in combinations(case.paper, 2)
-        if case.paper[one][0] != case.paper[other][0]
+        if case.paper[one].mean != case.paper[other].mean
     ]
     return sum(paper * here > 0 for paper, here in pairs), len(pairs)
 
@@ -59,6 +59,7 @@ def _gain(study: Study) -> Html:
         span = f", from {signed(by_case[least])} ({least}) to {signed(by_case[most])} ({most})"
     part = f" ({share(100 * line.harmed / study.clients, 0)})" if line.harmed else ""
     harmed = f"{line.harmed or 'none'} of {study.clients} clients{part} harmed"
+    harmed += " on average over the cases" * study.shared
     subject = (
         "Its" if adapted[0] == study.order[0] else f"No adaptation is best; the next, {adapted[0]}, has a"
     )

@@ -1,14 +1,22 @@
 """What follows from results: the lines of each case and of all together, ranks, what the paper has."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
+from typing import Any, Literal
 
 from ttpfl.evaluation.comparison import Comparison, Row
 from ttpfl.evaluation.summary import BASELINE, Line, Spread, average_ranks, lines
 from ttpfl.report.numbers import listed
 from ttpfl.report.schema import Entry, Results, Run, Samples
+
+FIGURES: tuple[Literal["accuracy", "loss", "ece", "entropy"], ...] = ("accuracy", "loss", "ece", "entropy")
+COSTS: tuple[Literal["time", "extra_bytes"], ...] = ("time", "extra_bytes")
+
+Identity = tuple[str, str]
+"""Who a client is, in whatever run: the digest of its population, and its id there."""
 
 
 @dataclass(frozen=True)
@@ -17,21 +25,27 @@ class Case:
 
     name: str
     runs: tuple[Run, ...]
-    lines: dict[str, Line]
-    """By label, over the clients of all seeds."""
-    spread: dict[str, float]
-    """By label: standard deviation over seeds of the mean accuracy, in percent; NaN for a single seed."""
-    paper: dict[str, tuple[float, float]]
-    """By label: mean and standard deviation in percent, where the paper has them."""
+    paper: dict[str, Spread]
+    """By label, where the paper has figures; a deviation that it does not give is NaN."""
 
-    @property
+    @cached_property
+    def accuracy(self) -> dict[str, Spread]:
+        """By label: the mean over seeds of the mean over clients, in percent."""
+        return {entry["label"]: _spread(self.runs, entry["label"]) for entry in self.runs[0]["entries"]}
+
+    @cached_property
+    def lines(self) -> dict[str, Line]:
+        """By label, over the clients of all seeds."""
+        return _lines(self.runs, list(self.accuracy))
+
+    @cached_property
     def clients(self) -> int:
         """How many, over all seeds."""
-        return sum(len(run["clients"]) for run in self.runs)
+        return len(set(_identities(self.runs)))
 
     def to_paper(self, label: str) -> float:
         """Measured accuracy less the paper's, in points; NaN where the paper has none."""
-        return self.lines[label].accuracy - self.paper[label][0] if label in self.paper else math.nan
+        return self.accuracy[label].mean - self.paper[label].mean if label in self.paper else math.nan
 
 
 @dataclass(frozen=True)
@@ -45,23 +59,25 @@ class Study:
     @cached_property
     def labels(self) -> list[str]:
         """Every method, in the order of the file."""
-        return list(dict.fromkeys(label for case in self.cases for label in case.lines))
+        return list(dict.fromkeys(label for case in self.cases for label in case.accuracy))
 
     @cached_property
     def common(self) -> list[str]:
         """Methods that are in every case: only these can be ranked over cases."""
-        return [label for label in self.labels if all(label in case.lines for case in self.cases)]
+        return [label for label in self.labels if all(label in case.accuracy for case in self.cases)]
 
     @cached_property
     def overall(self) -> dict[str, Line]:
-        """Lines of the common methods over the clients of all cases and seeds."""
+        """Lines of the common methods over the clients of all cases and seeds.
+
+        A client that is in several cases counts once, with its mean over them: it is one draw.
+        """
         return _lines(self.results["runs"], self.common)
 
     @cached_property
     def ranks(self) -> dict[str, float]:
         """The average rank of each common method over the cases; 1 is best."""
-        tables = [{label: case.lines[label].accuracy for label in self.common} for case in self.cases]
-        return average_ranks(tables) if self.common else {}
+        return average_ranks(_means(self.cases, self.common)) if self.common else {}
 
     @cached_property
     def order(self) -> list[str]:
@@ -70,8 +86,13 @@ class Study:
 
     @cached_property
     def clients(self) -> int:
-        """How many, over all cases and seeds."""
-        return sum(case.clients for case in self.cases)
+        """How many different ones, over all cases and seeds."""
+        return len(set(_identities(self.results["runs"])))
+
+    @property
+    def shared(self) -> bool:
+        """Whether some clients are in several cases."""
+        return self.clients < sum(case.clients for case in self.cases)
 
     @property
     def seeds(self) -> list[int]:
@@ -100,43 +121,72 @@ def entry_of(run: Run, label: str) -> Entry | None:
 
 def _case(results: Results, name: str) -> Case:
     runs = tuple(run for run in results["runs"] if run["case"] == name)
-    labels = [entry["label"] for entry in runs[0]["entries"]]
+    labels = {entry["label"] for entry in runs[0]["entries"]}
     paper = {
-        label: (figures[name][0], figures[name][1] if len(figures[name]) > 1 else math.nan)
-        for label, figures in results["paper"].items()
+        label: Spread(*figures[name]) for label, figures in results["paper"].items()
         if name in figures and label in labels
-    }
-    return Case(name, runs, _lines(runs, labels), {label: _spread(runs, label) for label in labels}, paper)
+    }  # fmt: skip
+    return Case(name, runs, paper)
+
+
+def _means(cases: Sequence[Case], labels: Sequence[str]) -> list[dict[str, float]]:
+    return [{label: case.accuracy[label].mean for label in labels} for case in cases]
+
+
+def _identities(runs: Sequence[Run]) -> Iterator[Identity]:
+    for run in runs:
+        for client in run["clients"]:
+            yield run["population"]["digest"], client["id"]
 
 
 def _lines(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, Line]:
-    rows = [row for label in labels for run in runs for row in _rows(run, label)]
+    rows = [_mean_row(same) for label in labels for same in _rows_by_client(runs, label)]
     return {line.method: line for line in lines(Comparison(rows, {}))}
 
 
-def _rows(run: Run, label: str) -> list[Row]:
+def _rows_by_client(runs: Sequence[Run], label: str) -> list[list[Row]]:
+    """An entry's rows of each client, in all runs that the client is in."""
+    found: dict[Identity, list[Row]] = {}
+    rows = (row for run in runs for row in _rows(run, label))
+    for identity, row in zip(_identities(runs), rows, strict=True):
+        found.setdefault(identity, []).append(row)
+    return list(found.values())
+
+
+def _rows(run: Run, label: str) -> Iterator[Row]:
     """An entry as the rows of a comparison, in which its label is the method's name."""
     entry = entry_of(run, label)
     assert entry is not None  # checked when it was read
-    return [
-        {
+    for number, client in enumerate(run["clients"]):
+        yield {
             "method": label,
-            "client": f"{run['case']} {run['seed']} {client['id']}",
-            "accuracy": entry["accuracy"][number],
-            **{name: _number(entry[name][number]) for name in ("loss", "ece", "entropy")},
-            "cost": {name: _number(entry[name][number]) for name in ("time", "extra_bytes")},
+            "client": client["id"],
+            **{name: _number(entry[name][number]) for name in FIGURES},
+            "cost": {name: _number(entry[name][number]) for name in COSTS},
         }
-        for number, client in enumerate(run["clients"])
-    ]
+
+
+def _mean_row(rows: Sequence[Row]) -> Row:
+    """The mean over runs. It is rounded, so that what is equal but for floating point does no harm."""
+
+    def mean(of: Sequence[dict[str, Any]], name: str) -> float:
+        return round(fmean(one[name] for one in of), 12)
+
+    costs = [row["cost"] for row in rows]
+    return {
+        **rows[0],
+        **{name: mean(rows, name) for name in FIGURES},
+        "cost": {name: mean(costs, name) for name in COSTS},
+    }
 
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _spread(runs: Sequence[Run], label: str) -> float:
+def _spread(runs: Sequence[Run], label: str) -> Spread:
     found = [entry["accuracy"] for run in runs if (entry := entry_of(run, label))]
-    return Spread.of([100 * sum(accuracies) / len(accuracies) for accuracies in found]).deviation
+    return Spread.of([100 * fmean(accuracies) for accuracies in found])
 
 
 __all__ = ["BASELINE", "Case", "Study", "entry_of", "study"]

@@ -2,7 +2,7 @@
 
 import math
 
-from ttpfl.evaluation.summary import RESAMPLES, Line
+from ttpfl.evaluation.summary import RESAMPLES, Line, Spread
 from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, element, joined
 from ttpfl.report.numbers import DASH, listed, plain, signed, words
@@ -70,7 +70,7 @@ def _against_none(line: Line, scale: Scale) -> list[Cell]:
 
 
 def _against_paper(case: Case, label: str) -> list[Cell]:
-    mean, spread = case.paper.get(label, (math.nan, math.nan))
+    mean, spread = case.paper.get(label, Spread(math.nan))
     away = case.to_paper(label)
     return [Cell(with_spread(plain(mean), spread), mean, "quiet"), Cell(signed(away), away)]
 
@@ -111,20 +111,10 @@ def _data(study: Study) -> Data:
     rows: list[list[Value]] = []
     for case in study.cases:
         for label, line in case.lines.items():
+            change = (line.difference, *line.interval)
             paper = case.paper.get(label, (None, None))
-            rows.append(
-                [
-                    *(case.name, label, line.accuracy, case.spread[label], line.difference, *line.interval),
-                    *(
-                        *paper,
-                        line.harmed,
-                        case.clients,
-                        line.worst_decile,
-                        line.loss,
-                        line.ece,
-                        line.entropy,
-                    ),
-                ]
-            )
+            counts = (line.harmed, case.clients)
+            rest = (line.worst_decile, line.loss, line.ece, line.entropy)
+            rows.append([case.name, label, *case.accuracy[label], *change, *paper, *counts, *rest])
     columns = "case method accuracy sd difference low high paper paper_sd harmed clients worst_tenth loss ece"
     return Data([*columns.split(), "entropy"], rows)

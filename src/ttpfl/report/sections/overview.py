@@ -45,10 +45,10 @@ def name(label: str) -> Cell:
 
 def accuracy(case: Case, label: str, mark: Mapping[str, str]) -> Cell:
     """A method's accuracy in a case, with its spread over seeds."""
-    if label not in case.lines:
+    if label not in case.accuracy:
         return Cell(DASH)
-    mean = case.lines[label].accuracy
-    return Cell(with_spread(_marked(plain(mean), mark[label]), case.spread[label]), mean)
+    mean, spread = case.accuracy[label]
+    return Cell(with_spread(_marked(plain(mean), mark[label]), spread), mean)
 
 
 def with_spread(mean: Node, spread: float) -> Node:
@@ -68,7 +68,7 @@ def _marked(text: str, mark: str | None) -> Node:
 
 
 def _accuracies(case: Case) -> dict[str, float]:
-    return {label: line.accuracy for label, line in case.lines.items()}
+    return {label: found.mean for label, found in case.accuracy.items()}
 
 
 def _data(study: Study) -> Data:
