@@ -150,15 +150,55 @@ def test_a_client_of_several_cases_has_its_mean_over_them() -> None:
     assert line.interval == (pytest.approx(0, abs=1e-9), pytest.approx(10))
 
 
+def said(found: dict[str, Any]) -> list[str]:
+    return [sentence.text for sentence in read(page(found)).one("div", class_="findings").all("p")]
+
+
+def with_accuracies(cases: tuple[str, ...], **by_method: list[float]) -> dict[str, Any]:
+    """Results in which clients have the same accuracies in every case."""
+    clients = len(next(iter(by_method.values())))
+    found = made_up.results(cases, list(by_method), clients, seeds=1) | {"paper": {}}
+    for run in found["runs"]:
+        for entry in run["entries"]:
+            entry["accuracy"] = by_method[entry["label"]]
+    return found
+
+
 def test_findings_of_other_results() -> None:
     found = made_up.results(cases=("digits",), methods=["none", "t3a", "tent"], seeds=1)
     found["runs"][0]["case"] = ""  # a single case needs no name
-    best, gain, paper = (p.text for p in read(page(found)).one("div", class_="findings").all("p"))
-    assert best.startswith("Of 3 methods none is the most accurate")
-    assert re.match(rf"No adaptation is best; the next, t3a, has a .* {MINUS}[0-9.]+ points", gain)
+    best, gain, paper = said(found)
+    assert best.startswith("Of 3 methods none has the best accuracy")
+    assert re.match(rf"No adaptation is best; .* of the next, t3a, is {MINUS}[0-9.]+ points", gain)
     assert paper == "The paper has no figures to compare these with."
     cells = table(read(page(found)), "Comparison")["t3a"]
     assert "Paper" not in cells
+
+
+def test_findings_where_methods_are_equal() -> None:
+    best, gain, _ = said(with_accuracies(("a", "b"), none=[0.5, 0.7], em=[0.5, 0.7], tent=[0.5, 0.7]))
+    assert best == "All 3 methods in 2 cases have the same average rank, 2.0, over 4 clients."
+    assert gain.startswith("The difference of em to no adaptation is 0.00 points")
+    assert "0.00 to 0.00), the same in every case, with none of 4 clients harmed" in gain
+    best, gain, _ = said(with_accuracies(("a", "b"), none=[0.4, 0.6], em=[0.5, 0.7], tent=[0.7, 0.5]))
+    assert best == "Of 3 methods in 2 cases em and tent share the best average rank (1.5), over 4 clients."
+    assert gain.startswith("The difference of em to no adaptation is +10.00 points")
+    best, *_ = said(with_accuracies(("a",), none=[0.4, 0.6], em=[0.5, 0.7], tent=[0.7, 0.5]))
+    assert best.startswith("Of 3 methods em and tent share the best accuracy (60.00")
+
+
+def test_findings_of_a_single_method() -> None:
+    best, gain, _ = said(with_accuracies(("a", "b"), none=[0.4, 0.6]))
+    assert best.startswith("Only none was run in 2 cases, with an accuracy of 50.00")
+    assert gain == "Nothing was run with adaptation, so that no gain can be told."
+
+
+def test_findings_where_no_adaptation_is_best() -> None:
+    best, gain, _ = said(with_accuracies(("a", "b"), none=[0.6, 0.7], em=[0.6, 0.6], tent=[0.5, 0.5]))
+    assert best.startswith("Of 3 methods in 2 cases none has the best average rank (1.0)")
+    assert gain.startswith(
+        f"No adaptation is best; the difference to it of the next, em, is {MINUS}5.00 points"
+    )
 
 
 def test_clients_are_drawn_where_their_accuracy_is(found: dict[str, Any], document: Element) -> None:

@@ -1,8 +1,11 @@
 """The section about the toy example shows what the example counted."""
 
+import json
 from pathlib import Path
 
-from ttpfl.experiment.recipe import read
+from page_reader import Element, read, table
+
+from ttpfl.experiment.recipe import read as read_recipe
 from ttpfl.experiment.run import run
 from ttpfl.experiment.store import Store
 from ttpfl.experiment.workshop import Workshop
@@ -10,9 +13,11 @@ from ttpfl.report.page import page
 from ttpfl.report.sections.toy import _data, _situations, _steps
 from ttpfl.toy import ALPHAS
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def test_every_sample_is_in_every_histogram(tmp_path: Path) -> None:
-    results = run(read("figure9-toy", "smoke"), Workshop(Store(tmp_path / "stages")), tmp_path)
+    results = run(read_recipe("figure9-toy", "smoke"), Workshop(Store(tmp_path / "stages")), tmp_path)
     found = next(one["toy"] for one in results["runs"] if "toy" in one)
     assert "Why a rate may be negative" in page(results)
     situations = dict(_situations(found))
@@ -25,6 +30,22 @@ def test_every_sample_is_in_every_histogram(tmp_path: Path) -> None:
         mine = [row for row in rows if row[0] == f"outputs there, rate {line['alpha']:g}"]
         right = sum(row[4] for row in mine if (row[1] == "+") == (row[2] > -1e-9))
         assert abs(right / found["samples"] - line["sampled"]) < 1e-9
+
+
+def test_findings_are_about_rates() -> None:
+    found = json.loads((ROOT / "results" / "figure9-toy.json").read_text())
+    document = read(page(found))
+    best, learned, paper = (p.text.replace("\N{NO-BREAK SPACE}", " ") for p in findings(document))
+    assert "Of 4 rates \N{MINUS SIGN}0.5 is best: 92.65 %" in best
+    assert "+3.21 points to no adaptation (rate 0)" in best
+    assert "learned for the mean is \N{MINUS SIGN}0.75" in learned
+    assert "The paper's order holds for 6 of 6 pairs of rates" in paper
+    shown = table(document, "Comparison, alpha=1")["sampled"]["Paper"].text
+    assert shown == "73.00"  # the paper gives no deviation
+
+
+def findings(document: Element) -> list[Element]:
+    return document.one("div", class_="findings").all("p")
 
 
 def test_an_outline_goes_around_the_bars() -> None:

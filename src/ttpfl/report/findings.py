@@ -1,9 +1,11 @@
 """What was found, in three sentences that are computed from the figures."""
 
+from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import Any
 
-from ttpfl.report.markup import Html, element, joined
-from ttpfl.report.numbers import listed, plain, share, signed, words
+from ttpfl.report.markup import Html, Node, element, joined
+from ttpfl.report.numbers import listed, plain, share, short, signed, words
 from ttpfl.report.study import BASELINE, Case, Study
 
 MANY = 4  # cases; more are not listed one by one
@@ -11,62 +13,98 @@ MANY = 4  # cases; more are not listed one by one
 
 def findings(study: Study) -> list[Html]:
     """Which method is best, what it gains and whom it harms, and whether the paper has the same order."""
+    if study.toy is not None:
+        return [_best_rate(study.toy), _learned_rate(study.toy), _paper(study)]
     if not study.common:
         return [joined("No method was run in every case, so that none can be called the best over all.")]
     return [_best(study), _gain(study), _paper(study)]
 
 
-def agreement(case: Case) -> tuple[int, int]:
-    """Of the pairs of methods that the paper orders: how many have the same order here, and all."""
-    pairs = [
-        (case.paper[one].mean - case.paper[other].mean, case.accuracy[one].mean - case.accuracy[other].mean)
-        for one, other in combinations(case.paper, 2)
-        if case.paper[one].mean != case.paper[other].mean
-    ]
-    return sum(paper * here > 0 for paper, here in pairs), len(pairs)
-
-
 def _best(study: Study) -> Html:
-    best, others = study.order[0], len(study.common)
+    best, methods, cases = study.leaders, len(study.common), len(study.cases)
+    accuracy = share(study.overall[best[0]].accuracy)
     where = f"over {study.clients} clients" + (f" ({len(study.seeds)} seeds)" if len(study.seeds) > 1 else "")
-    name = element("strong", best)
-    if len(study.cases) == 1:
-        accuracy = share(study.overall[best].accuracy)
-        return joined("Of ", str(others), " methods ", name, f" is the most accurate: {accuracy} {where}.")
-    rank = plain(study.ranks[best], 1)
-    if len(study.cases) <= MANY:
-        each = words([f"{share(case.lines[best].accuracy)} ({case.name})" for case in study.cases])
-        figures = f"with a mean accuracy of {each}"
-    else:
-        figures = f"with a mean accuracy of {share(study.overall[best].accuracy)}"
-    return joined(
-        f"Of {others} methods in {len(study.cases)} cases ", name,
-        f" has the best average rank ({rank}), {figures}, {where}.",
-    )  # fmt: skip
+    in_cases = f" in {cases} cases" if cases > 1 else ""
+    if methods == 1:
+        return joined("Only ", _named(best), f" was run{in_cases}, with an accuracy of {accuracy}, {where}.")
+    what, value = ("average rank", plain(study.ranks[best[0]], 1)) if cases > 1 else ("accuracy", accuracy)
+    if len(best) == methods:
+        return joined(f"All {methods} methods{in_cases} have the same {what}, {value}, {where}.")
+    verb = "share" if len(best) > 1 else "has"
+    figures = _accuracies(study, best[0]) if cases > 1 and len(best) == 1 else ""
+    names, said = _named(best), f" {verb} the best {what} ({value}){figures}, {where}."
+    return joined(f"Of {methods} methods{in_cases} ", names, said)
+
+
+def _accuracies(study: Study, label: str) -> str:
+    by_case = [f"{share(case.accuracy[label].mean)} ({case.name})" for case in study.cases]
+    figures = words(by_case) if len(by_case) <= MANY else share(study.overall[label].accuracy)
+    return f", with a mean accuracy of {figures}"
+
+
+def _named(labels: Sequence[str]) -> Node:
+    """A list in a sentence, with emphasis."""
+    between = [", "] * (len(labels) - 2) + [" and "] * (len(labels) > 1) + [""]
+    return [part for label, after in zip(labels, between, strict=True) for part in (_strong(label), after)]
+
+
+def _strong(text: str) -> Html:
+    return element("strong", text)
 
 
 def _gain(study: Study) -> Html:
-    adapted = [label for label in study.order if label != BASELINE]
-    if BASELINE not in study.common or not adapted:
-        return joined("Nothing was run without adaptation, so that no gain can be told.")
-    line = study.overall[adapted[0]]
+    adapted = next((label for label in study.order if label != BASELINE), None)
+    if BASELINE not in study.common or adapted is None:
+        missing = "with" if adapted is None else "without"
+        return joined(f"Nothing was run {missing} adaptation, so that no gain can be told.")
+    line = study.overall[adapted]
     low, high = line.interval
-    change = element("strong", f"{signed(line.difference)} points")
-    span = ""
-    if len(study.cases) > 1:
-        by_case = {case.name: case.lines[adapted[0]].difference for case in study.cases}
-        least, most = min(by_case, key=by_case.__getitem__), max(by_case, key=by_case.__getitem__)
-        span = f", from {signed(by_case[least])} ({least}) to {signed(by_case[most])} ({most})"
+    if study.leaders == [adapted]:
+        subject = "Its difference to no adaptation is "
+    elif study.leaders == [BASELINE]:
+        subject = f"No adaptation is best; the difference to it of the next, {adapted}, is "
+    else:
+        subject = f"The difference of {adapted} to no adaptation is "
     part = f" ({share(100 * line.harmed / study.clients, 0)})" if line.harmed else ""
     harmed = f"{line.harmed or 'none'} of {study.clients} clients{part} harmed"
     harmed += " on average over the cases" * study.shared
-    subject = (
-        "Its" if adapted[0] == study.order[0] else f"No adaptation is best; the next, {adapted[0]}, has a"
-    )
     return joined(
-        f"{subject} difference to no adaptation is ", change,
-        f" ({share(95, 0)} interval, paired by client: {signed(low)} to {signed(high)}){span}, "
-        f"with {harmed}.",
+        subject, _strong(f"{signed(line.difference)} points"),
+        f" ({share(95, 0)} interval, paired by client: {signed(low)} to {signed(high)})"
+        f"{_by_case(study.cases, adapted)}, with {harmed}.",
+    )  # fmt: skip
+
+
+def _by_case(cases: Sequence[Case], label: str) -> str:
+    """Where the difference to no adaptation is least and most."""
+    differences = {case.name: case.lines[label].difference for case in cases}
+    least, most = min(differences, key=differences.__getitem__), max(differences, key=differences.__getitem__)
+    low, high = signed(differences[least]), signed(differences[most])
+    if low == high:
+        return ", the same in every case" * (len(cases) > 1)
+    return f", from {low} ({least}) to {high} ({most})"
+
+
+def _best_rate(toy: dict[str, Any]) -> Html:
+    by_rate = {line["alpha"]: 100 * line["closed_form"] for line in toy["alphas"]}
+    best, *others = sorted(by_rate, key=by_rate.__getitem__, reverse=True)
+    gain = by_rate[best] - by_rate[0] if 0 in by_rate else None
+    to_none = "" if gain is None else f", {signed(gain)} points to no adaptation (rate 0)"
+    rest = words([f"{share(by_rate[rate])} ({short(rate)})" for rate in others])
+    return joined(
+        f"Of {len(by_rate)} rates ", _strong(short(best)),
+        f" is best: {share(by_rate[best])} of the new client's samples are right{to_none}. "
+        f"The others: {rest}, in closed form.",
+    )  # fmt: skip
+
+
+def _learned_rate(toy: dict[str, Any]) -> Html:
+    learned, best = toy["learned"], toy["best"]
+    rate = learned["rates"]["norm.running_mean"]
+    return joined(
+        "The rate that was learned for the mean is ", _strong(plain(rate)),
+        f", with {share(100 * learned['closed_form'])} right; no rate has more than "
+        f"{share(100 * best['closed_form'])} ({plain(best['alpha'])}).",
     )  # fmt: skip
 
 
@@ -80,8 +118,21 @@ def _paper(study: Study) -> Html:
         f"{plain(mean, 1)} points from the paper's on average, "
         f"at most {signed(distance, 1)} ({listed(label, case_name)})."
     )
-    same, pairs = (sum(counts) for counts in zip(*map(agreement, study.cases), strict=True))
-    if not pairs:
+    ordered = list(_orders(study))
+    if not ordered:
         return joined(f"Figures are {distances}")
-    held = element("strong", f"{same} of {pairs}")
-    return joined("The paper's order holds for ", held, f" pairs of methods; figures are {distances}")
+    things = "methods" if study.toy is None else "rates"
+    held = _strong(f"{sum(ordered)} of {len(ordered)}")
+    return joined("The paper's order holds for ", held, f" pairs of {things}; figures are {distances}")
+
+
+def _orders(study: Study) -> Iterator[bool]:
+    """For each pair that the paper orders: is the order the same here? In the toy example cases have one."""
+    rows = [[(case, label) for label in case.paper] for case in study.cases]
+    if study.toy is not None:
+        rows = [[(case, label) for case in study.cases if label in case.paper] for label in study.labels]
+    for row in rows:
+        for (case, one), (other_case, other) in combinations(row, 2):
+            paper = case.paper[one].mean - other_case.paper[other].mean
+            if paper:
+                yield paper * (case.accuracy[one].mean - other_case.accuracy[other].mean) > 0

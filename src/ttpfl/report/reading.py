@@ -96,4 +96,5 @@ def _check_paper(results: Results, place: str) -> None:
     for label, cases in results["paper"].items():
         for case, figures in cases.items():
             if not 1 <= len(figures) <= 2:
-                raise ReportError(f"{place}.paper.{label}.{case} is {figures}, but should be [mean, sd]")
+                where = f"{place}.paper.{label}.{case}"
+                raise ReportError(f"{where} is {figures}, but should be [mean] or [mean, sd]")

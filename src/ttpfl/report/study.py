@@ -7,6 +7,8 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
+
 from ttpfl.evaluation.comparison import Comparison, Row
 from ttpfl.evaluation.summary import BASELINE, Line, Spread, average_ranks, lines
 from ttpfl.report.numbers import listed
@@ -83,6 +85,16 @@ class Study:
     def order(self) -> list[str]:
         """Common methods from the best: by average rank, then by accuracy over all clients."""
         return sorted(self.common, key=lambda label: (self.ranks[label], -self.overall[label].accuracy))
+
+    @property
+    def leaders(self) -> list[str]:
+        """The best of the common methods, in that order: more than one where they share their rank."""
+        return [label for label in self.order if self.ranks[label] == self.ranks[self.order[0]]]
+
+    @property
+    def toy(self) -> dict[str, Any] | None:
+        """What `ttpfl.toy.toy` gave, where that was the run: then cases are rates, not situations."""
+        return next((run["toy"] for run in self.results["runs"] if "toy" in run), None)
 
     @cached_property
     def clients(self) -> int:
@@ -186,7 +198,7 @@ def _number(value: float | None) -> float:
 
 def _spread(runs: Sequence[Run], label: str) -> Spread:
     found = [entry["accuracy"] for run in runs if (entry := entry_of(run, label))]
-    return Spread.of([100 * fmean(accuracies) for accuracies in found])
+    return Spread.of([100 * float(np.mean(accuracies)) for accuracies in found])
 
 
 __all__ = ["BASELINE", "Case", "Study", "entry_of", "study"]

@@ -17,7 +17,7 @@ Counts = dict[str, list[int]]
 
 def toy(study: Study) -> Section | None:
     """A chart for each situation, with a choice between them."""
-    found = next((run["toy"] for case in study.cases for run in case.runs if "toy" in run), None)
+    found = study.toy
     if found is None:
         return None
     edges, situations = found["histograms"]["edges"], dict(_situations(found))
