@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ttpfl.experiment.tables import load_all, markdown, replaced
 from ttpfl.report.page import page
+from ttpfl.report.tables import load_all, markdown, replaced
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "results").glob("*.json"))

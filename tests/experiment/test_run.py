@@ -15,10 +15,10 @@ from ttpfl.experiment import stages
 from ttpfl.experiment.recipe import COMPARISON, read
 from ttpfl.experiment.run import run
 from ttpfl.experiment.store import Store
-from ttpfl.experiment.tables import accuracies, load, markdown
 from ttpfl.experiment.workshop import Workshop
 from ttpfl.models import save_model, shallow_cnn
 from ttpfl.report import write_report
+from ttpfl.report.tables import accuracies, load, markdown
 
 
 @pytest.fixture(scope="module")
@@ -188,21 +188,3 @@ def test_target_clients_are_looked_at_during_learning(tmp_path: Path) -> None:
     assert set(seen) == {"batch", "batch_loss", "online", "online_loss"}
     assert seen["batch"] == pytest.approx(np.mean(entry["accuracy"]))
     assert seen["batch_loss"] == pytest.approx(np.mean(entry["loss"]), rel=1e-5)
-
-
-def test_tables_show_mean_and_spread_over_seeds_beside_the_paper() -> None:
-    def one(seed: int, none: float, atp: float) -> dict[str, object]:
-        entries = [{"label": "none", "accuracy": [none, none]}, {"label": "atp", "accuracy": [atp, atp]}]
-        config = {"train.rounds": 40, "learn.rounds": 200}
-        return {"case": "label", "seed": seed, "config": config, "entries": entries}
-
-    results = {
-        "recipe": {"title": "T", "name": "t", "preset": "cpu"},
-        "made": {"seconds": {"model": 90.0}, "machine": "m"},
-        "paper": {"atp": {"label": [76.23, 0.32]}},
-        "runs": [one(0, 0.5, 0.7), one(1, 0.6, 0.7)],
-    }
-    table = markdown(results)
-    assert "| none | 55.00±7.07 | 2.0 |" in table
-    assert "| atp | 70.00±0.00 (76.23) | 1.0 |" in table
-    assert "40 rounds of training, 2 seeds, 2 minutes on m" in table

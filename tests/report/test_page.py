@@ -96,9 +96,13 @@ def test_marks_and_ranks_of_the_overview(found: dict[str, Any], document: Elemen
     for case, labels in order.items():
         for class_, label in (("best", labels[0]), ("second", labels[1])):
             assert [name for name, cells in rows.items() if cells[case].all("span", class_=class_)] == [label]
+    papers = [made_up.PAPER[label] for label in made_up.TEN]
     for label, cells in rows.items():
         rank = mean(labels.index(label) + 1 for labels in order.values())
-        assert cells["Average rank"].text == f"{rank:.1f}"
+        paper = mean(
+            sum(other[place] > made_up.PAPER[label][place] for other in papers) + 1 for place in range(3)
+        )
+        assert cells["Average rank"].text == f"{rank:.1f} ({paper:.1f})"
 
 
 def test_findings_say_what_the_figures_say(found: dict[str, Any], document: Element) -> None:
@@ -367,7 +371,15 @@ def test_a_method_that_is_not_in_every_case() -> None:
     found["runs"][1]["entries"].pop()
     rows = table(read(page(found)), "Accuracy by case")
     assert rows["tent"]["label"].text == rows["tent"]["Average rank"].text == "\N{EN DASH}"
-    assert number(rows["none"]["Average rank"].text) + number(rows["em"]["Average rank"].text) == 3
+    assert {rows[label]["Average rank"].text for label in ("none", "em")} == {"1.5 (1.5)"}
+
+
+def test_methods_of_the_paper_have_ranks_among_themselves() -> None:
+    found = made_up.results(cases=("feature", "label"), methods=["none", "em", "lame"], seeds=1)
+    rows = table(read(page(found)), "Accuracy by case")
+    assert rows["lame"]["Rank among the paper's"].text == "\N{EN DASH}"
+    assert {rows[label]["Rank among the paper's"].text for label in ("none", "em")} == {"1.5 (1.5)"}
+    assert "(" not in rows["none"]["Average rank"].text
 
 
 @given(st.lists(st.floats(-50, 150), min_size=1, max_size=20))

@@ -60,9 +60,9 @@ def run(
     from ttpfl.experiment.recipe import read
     from ttpfl.experiment.run import run as compute
     from ttpfl.experiment.store import Store
-    from ttpfl.experiment.tables import accuracies, terminal_table
     from ttpfl.experiment.workshop import Workshop
     from ttpfl.report import write_report
+    from ttpfl.report.tables import accuracies, terminal_table
 
     chosen = read(recipe, preset, set_ or ())
     shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
@@ -114,7 +114,7 @@ def table(
     ] = None,
 ) -> None:
     """Results as tables in Markdown, with the paper's figures beside the measured ones."""
-    from ttpfl.experiment.tables import load_all, markdown, replaced
+    from ttpfl.report.tables import load_all, markdown, replaced
 
     text = "\n\n".join(markdown(results) for results in load_all(files))
     if into is None:

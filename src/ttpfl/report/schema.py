@@ -21,8 +21,9 @@ class Record(TypedDict, total=False):
 
 
 class Made(TypedDict, total=False):
-    """With what the results were made; beside this, versions and the machine."""
+    """With what the results were made; beside these, versions."""
 
+    machine: str
     seconds: dict[str, float]
     """Time on the clock by stage."""
 

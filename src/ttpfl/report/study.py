@@ -51,6 +51,16 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Ranking:
+    """Average ranks over the cases by label, 1 is best, and those that the paper's figures give."""
+
+    title: str
+    here: dict[str, float]
+    paper: dict[str, float]
+    """Among the same methods; empty where the paper does not have all of them."""
+
+
+@dataclass(frozen=True)
 class Study:
     """Results, by case, and what is said of all cases together."""
 
@@ -85,6 +95,22 @@ class Study:
     def order(self) -> list[str]:
         """Common methods from the best: by average rank, then by accuracy over all clients."""
         return sorted(self.common, key=lambda label: (self.ranks[label], -self.overall[label].accuracy))
+
+    @cached_property
+    def rankings(self) -> list[Ranking]:
+        """By average rank, where there are several cases: of all common methods, and of those of the paper.
+
+        The paper's have one of their own, since its ranks are among fewer methods.
+        """
+        if len(self.cases) == 1 or len(self.common) < 2 or self.toy is not None:
+            return []
+        of_paper = [label for label in self.common if all(label in case.paper for case in self.cases)]
+        papers = [{label: case.paper[label].mean for label in of_paper} for case in self.cases]
+        every = Ranking("average rank", self.ranks, average_ranks(papers) if of_paper == self.common else {})
+        if of_paper == self.common or len(of_paper) < 2:
+            return [every]
+        here = average_ranks(_means(self.cases, of_paper))
+        return [every, Ranking("rank among the paper's", here, average_ranks(papers))]
 
     @property
     def leaders(self) -> list[str]:

@@ -1,11 +1,11 @@
 """All methods in all cases, and their average rank: the paper's main table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.numbers import DASH, plain
 from ttpfl.report.parts import Cell, Column, Data, Value, figure, table
-from ttpfl.report.study import BASELINE, Case, Study
+from ttpfl.report.study import BASELINE, Case, Ranking, Study
 
 METHOD = Column("Method", numeric=False)
 
@@ -13,19 +13,30 @@ METHOD = Column("Method", numeric=False)
 def overview(study: Study) -> Html:
     """A table with a column for each case."""
     columns = [METHOD, *(Column(case.name, "mean accuracy in percent") for case in study.cases)]
-    columns.append(Column("Average rank", "over the cases, by accuracy"))
+    columns += [Column(ranking.title.capitalize(), _meaning(ranking)) for ranking in study.rankings]
     marked = [marks(_accuracies(case)) for case in study.cases]
-    ranked = marks({label: -rank for label, rank in study.ranks.items()})
     rows = [
         [
             name(label),
             *(accuracy(case, label, mark) for case, mark in zip(study.cases, marked, strict=True)),
-            Cell(_marked(plain(study.ranks.get(label), 1), ranked.get(label)), study.ranks.get(label)),
+            *(_rank(ranking, label) for ranking in study.rankings),
         ]
         for label in study.labels
     ]
     caption = f"Mean accuracy over clients in percent{over_seeds(study)}. Best bold, second underlined."
     return figure("overview", caption, table("Accuracy by case", columns, rows), _data(study))
+
+
+def _meaning(ranking: Ranking) -> str:
+    return "over the cases, by accuracy" + "; in brackets that of the paper's figures" * bool(ranking.paper)
+
+
+def _rank(ranking: Ranking, label: str) -> Cell:
+    if label not in ranking.here:
+        return Cell(DASH)
+    rank, mark = ranking.here[label], marks({label: -rank for label, rank in ranking.here.items()})[label]
+    paper = element("small", f" ({plain(ranking.paper[label], 1)})") if label in ranking.paper else None
+    return Cell(joined(_marked(plain(rank, 1), mark), paper), rank)
 
 
 def marks(figures: Mapping[str, float]) -> dict[str, str]:
@@ -74,7 +85,14 @@ def _accuracies(case: Case) -> dict[str, float]:
 def _data(study: Study) -> Data:
     of_cases = [_accuracies(case) for case in study.cases]
     rows: list[list[Value]] = [
-        [label, *(accuracies.get(label) for accuracies in of_cases), study.ranks.get(label)]
+        [label, *(accuracies.get(label) for accuracies in of_cases), *_ranks(study, label)]
         for label in study.labels
     ]
-    return Data(["method", *(case.name for case in study.cases), "average_rank"], rows)
+    titles = [title for ranking in study.rankings for title in (ranking.title, f"{ranking.title}, paper")]
+    return Data(["method", *(case.name for case in study.cases), *titles], rows)
+
+
+def _ranks(study: Study, label: str) -> Iterator[Value]:
+    for ranking in study.rankings:
+        yield ranking.here.get(label)
+        yield ranking.paper.get(label)

@@ -1,0 +1,144 @@
+"""Results as tables for pages and terminals: accuracy of every entry in every case, beside the paper's."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from ttpfl.errors import RecipeError, ReportError
+from ttpfl.evaluation.summary import Spread
+from ttpfl.report.numbers import listed
+from ttpfl.report.reading import RESULTS, SAMPLES, checked_results, read_json, results_file
+from ttpfl.report.schema import Results
+from ttpfl.report.study import Ranking, Study, study
+
+MARK = "<!-- results -->"
+
+
+def load(path: Path) -> Results:
+    """A file of results, or that in the folder of a run."""
+    file = results_file(path)
+    return checked_results(read_json(file), str(file))
+
+
+def load_all(paths: Iterable[Path]) -> list[Results]:
+    """Files of results in order; a folder stands for all in it and in the folders of runs below it."""
+    return [load(file) for path in paths for file in _files(path)]
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir() or (path / RESULTS).exists():
+        return [path]
+    found = [file for file in sorted(path.glob("*.json")) if file.name != SAMPLES]
+    found += sorted(path.glob(f"*/{RESULTS}"))
+    if not found:
+        raise ReportError(f"{path} holds no results: name a {RESULTS}, or a folder with finished runs")
+    return found
+
+
+def accuracies(results: object) -> dict[str, dict[str, tuple[float, float | None]]]:
+    """By entry and case, in percent: mean and standard deviation over seeds, None if there is one seed."""
+    known = _known(results)
+    return {
+        label: {case.name: _pair(case.accuracy[label]) for case in known.cases if label in case.accuracy}
+        for label in known.labels
+    }
+
+
+def terminal_table(results: object) -> Table:
+    """For people who look at a terminal."""
+    known = _known(results)
+    table = Table(box=box.SIMPLE_HEAD, title=known.results["recipe"]["title"])
+    header, *rows = _cells(known)
+    for number, title in enumerate(header):
+        table.add_column(title, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def markdown(results: object) -> str:
+    """For README and documentation."""
+    known = _known(results)
+    header, *rows = _cells(known)
+    lines = [
+        f"**{known.results['recipe']['title']}** ({_circumstances(known)})",
+        "",
+        "| " + " | ".join(header) + " |",
+        "| --- |" + " ---: |" * (len(header) - 1),
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+def _known(results: object) -> Study:
+    return study(checked_results(results))
+
+
+def _pair(found: Spread) -> tuple[float, float | None]:
+    return found.mean, None if math.isnan(found.deviation) else found.deviation
+
+
+def _circumstances(known: Study) -> str:
+    """Which recipe it was, how much was computed, and where."""
+    said, made = known.results["recipe"], known.results["made"]
+    learned = any(entry["rates"] for run in known.results["runs"] for entry in run["entries"])
+    work = [listed(f"`{said['name']}`", f"preset {said['preset']}" if said.get("preset") else None)]
+    work += _changes(said.get("set", {}))
+    work += [f"{rounds} rounds of training" for rounds in _range(known, "train.rounds")]
+    work += [f"{rounds} of rate learning" for rounds in _range(known, "learn.rounds") if learned]
+    work.append(f"{len(known.seeds)} seed{'s' if len(known.seeds) > 1 else ''}")
+    minutes = sum(made.get("seconds", {}).values()) / 60
+    where = f"on {made.get('machine', 'an unknown machine')}"
+    work.append(f"{minutes:.0f} minutes {where}" if minutes >= 1 else where)
+    return ", ".join(work) + "; the paper's in brackets" * any(case.paper for case in known.cases)
+
+
+def _changes(said: Mapping[str, Any]) -> list[str]:
+    """What was asked for other than the recipe; which methods and cases, the table shows."""
+    shown = [f"`{key}={json.dumps(said[key])}`" for key in said if key not in ("methods", "only", "entries")]
+    parts = [name for key, name in (("methods", "methods"), ("only", "cases")) if key in said]
+    return [*shown, *([f"not all {' and '.join(parts)}"] if parts else [])]
+
+
+def _range(known: Study, key: str) -> list[str]:
+    """A number of the runs, from the least to the most, if they have it."""
+    found = [run["config"][key] for run in known.results["runs"] if key in run["config"]]
+    return [" to ".join(map(str, sorted({min(found), max(found)})))] if found else []
+
+
+def replaced(page: str, tables: str) -> str:
+    r"""A Markdown page with other tables between its two marks.
+
+    >>> replaced("a\n<!-- results -->\nold\n<!-- results -->\nb", "new")
+    'a\n<!-- results -->\n\nnew\n\n<!-- results -->\nb'
+    """
+    parts = page.split(MARK)
+    if len(parts) != 3:
+        raise RecipeError(
+            f"the page has {len(parts) - 1} lines {MARK}: it must have two, for results between"
+        )
+    return MARK.join([parts[0], f"\n\n{tables}\n\n", parts[2]])
+
+
+def _cells(known: Study) -> list[list[str]]:
+    names = [case.name or "accuracy" for case in known.cases]
+    rows = [["method", *names, *(ranking.title for ranking in known.rankings)]]
+    for label in known.labels:
+        figures = [_said(case.accuracy.get(label), case.paper.get(label)) for case in known.cases]
+        rows.append([label, *figures, *(_rank(ranking, label) for ranking in known.rankings)])
+    return rows
+
+
+def _said(measured: Spread | None, paper: Spread | None) -> str:
+    return "" if measured is None else f"{measured}" + (f" ({paper.mean:.2f})" if paper else "")
+
+
+def _rank(ranking: Ranking, label: str) -> str:
+    if label not in ranking.here:
+        return ""
+    return f"{ranking.here[label]:.1f}" + (f" ({ranking.paper[label]:.1f})" if ranking.paper else "")
