@@ -282,12 +282,67 @@ def test_curves_hold_every_round(found: dict[str, Any], document: Element) -> No
     assert [row["source, training data, loss"] for row in training] == pytest.approx(
         [record["train_loss"] for record in run["training"]], rel=1e-6
     )
-    looked = {row["round"]: row["target, accuracy, accuracy"] for row in training}
+    looked = {row["round"]: row["target, accuracy"] for row in training}
     for record in run["training"]:
         expected = record.get("target", {}).get("accuracy")
         assert looked[record["round"]] == (None if expected is None else pytest.approx(expected, rel=1e-6))
     learning = [row for row in own if row["stage"] == "Rate learning, atp-batch, atp-online"]
     assert len(learning) == 120
+
+
+def drawings(document: Element, figure: str) -> dict[str, Element]:
+    """The charts of a figure by their titles."""
+    found = document.one("figure", id=figure).all("div", class_="plot")
+    return {plot.one("title").text: plot for plot in found}
+
+
+def test_curves_of_numbered_cases_share_their_charts() -> None:
+    cases = ("cohort=60", "cohort=15", "cohort=240")
+    found = made_up.results(cases=cases, methods=["none", "atp-batch"], seeds=1)
+    for run in found["runs"]:
+        run["training"] = found["runs"][0]["training"]  # the global model is the same
+        for record in run["entries"][1]["rates"]["history"]:
+            if "target" in record:
+                record["target"] = {"batch": 0.6, "batch_loss": record["validation_loss"] + 0.1}
+    document = read(page(found))
+    charts = drawings(document, "curves-figure")
+    stage = "Rate learning, atp-batch"
+    assert list(charts) == [
+        "Global training, the same in every case: loss",
+        "Global training, the same in every case: accuracy",
+        "Rate learning, atp-batch, the same in every case: accuracy",  # of target clients
+        f"{stage}: source, validation data: loss",
+        f"{stage}: source, validation data: accuracy",
+        f"{stage}: target, batch: loss",
+    ]
+    lines = charts[f"{stage}: source, validation data: loss"].all("path", class_="line")
+    styles = [" ".join(line.classes) for line in lines]
+    assert len(set(styles)) == 3
+    legend = document.one("figure", id="curves-figure").all("p", class_="legend")[-1]
+    assert [key.text for key in legend.all("span")] == ["cohort=15", "cohort=60", "cohort=240"]
+    keys = [" ".join(key.classes) for key in legend.all("i")]
+    assert keys == [style.replace("line", "key stroke") for style in styles]
+    points = charts[f"{stage}: target, batch: loss"].all("circle")
+    assert {(p.attributes["aria-label"] or "").partition(",")[0] for p in points} == set(cases)
+    rows = data(document, "curves-figure")
+    assert {row["case"] for row in rows} == set(cases)
+    assert len(rows) == 3 * (60 + 120)
+    losses = [row["target, batch, loss"] for row in rows if row["target, batch, loss"] is not None]
+    assert len(losses) == 3 * 6
+
+
+def test_cases_that_are_not_numbered_have_charts_of_their_own(document: Element) -> None:
+    shown = document.one("figure", id="curves-figure").all("div", class_="panel")
+    assert [panel.attributes["data-title"] for panel in shown] == list(made_up.CASES)
+    for panel in shown:
+        keys = [key.text for key in panel.one("p", class_="legend").all("span")]
+        assert keys == [
+            "source, training data",
+            "source, validation data",
+            "target",
+            "target, batch",
+            "target, online",
+        ]
 
 
 def test_pictures_have_the_pixels_of_the_samples(found: dict[str, Any], document: Element) -> None:

@@ -1,8 +1,8 @@
 """Curves of global training and of rate learning: loss and accuracy at source and target clients."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttpfl.report.chart import Axis, Canvas
@@ -11,10 +11,12 @@ from ttpfl.report.numbers import short
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import covering
 from ttpfl.report.schema import Record, Run
+from ttpfl.report.sections.variation import varied
 from ttpfl.report.study import Case, Study
 
 MOST = 16  # points of a line that can be pointed at; the data have all
-COLOURS = 6  # classes s0 to s5
+COLOURS = 5  # classes s1 to s5; s0 is grey
+DASHES = 4  # classes d0 to d3; with as many colours, 20 lines are different
 SOURCE = {"train": "source, training data", "validation": "source, validation data"}
 
 
@@ -22,39 +24,78 @@ SOURCE = {"train": "source, training data", "validation": "source, validation da
 class Curve:
     """One figure over the rounds."""
 
+    case: str
     stage: str
     seed: int
     name: str
     loss: bool
-    points: list[tuple[int, float]]
+    points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How curves are laid out: which share a chart, and what tells lines of a chart apart."""
+
+    chart: Callable[[Curve], str]
+    line: Callable[[Curve], str]
+    classes: Mapping[str, str]
+    """By line, in the order of the legend."""
 
 
 def curves(study: Study) -> Section | None:
-    """Charts of loss and accuracy for each stage, with a choice of the case."""
-    by_case = {case.name: list(_of_case(case)) for case in study.cases}
-    names = dict.fromkeys(curve.name for found in by_case.values() for curve in found)
-    if not names:
+    """Charts of loss and accuracy for each stage: for each case, or over the numbers that cases vary."""
+    every = [curve for case in study.cases for curve in _of_case(case)]
+    if not every:
         return None
-    classes = {
-        name: f"s{min(place, COLOURS - 1)}"
-        for place, name in enumerate(dict.fromkeys([*SOURCE.values(), *names]))
-    }
-    shown = {case: _charts(found, classes) for case, found in by_case.items() if found}
-    keys = [(classes[name], name) for name in names]
     caption = "Loss and accuracy over the rounds of global training and of rate learning."
-    if not any(name.startswith("target") for name in names):
+    if not any(curve.name.startswith("target") for curve in every):
         caption += " Target clients were not evaluated on the way."
     if len(study.seeds) > 1:
         caption += " Each seed has its own line."
-    content = figure("curves-figure", caption, [panels("Case", shown), legend(keys)], _data(by_case))
+    content = figure("curves-figure", caption, panels("Case", dict(_panels(study, every))), _data(every))
     return Section("curves", "Training and rate learning", content)
+
+
+def _panels(study: Study, every: Sequence[Curve]) -> Iterator[tuple[str, list[Html]]]:
+    """Cases that give numbers to one name have a panel together."""
+    groups = {name: [case.name for case in cases.values()] for name, cases in varied(study.cases).items()}
+    grouped = {case for cases in groups.values() for case in cases}
+    groups |= {case.name: [case.name] for case in study.cases if case.name not in grouped}
+    names = dict.fromkeys([*SOURCE.values(), *(curve.name for curve in every)])
+    by_name = {name: f"s{min(place, COLOURS)} d0" for place, name in enumerate(names)}
+    for title, cases in groups.items():
+        found = [curve for curve in every if curve.case in cases]
+        shared, own = _divided(found, len(cases))
+        if found:
+            yield title, [*_panel(shared, _of_all(cases, by_name)), *_panel(own, _over(cases))]
+
+
+def _divided(found: Sequence[Curve], cases: int) -> tuple[list[Curve], list[Curve]]:
+    """What is the same in all cases, as the training of a model that they share, and what is not."""
+    same: dict[Curve, list[Curve]] = {}
+    for curve in found:
+        same.setdefault(replace(curve, case=""), []).append(curve)
+    shared = [curve for curve, equal in same.items() if len(equal) == cases]
+    return shared, [curve for equal in same.values() if len(equal) < cases for curve in equal]
+
+
+def _of_all(cases: Sequence[str], classes: Mapping[str, str]) -> Reading:
+    """A stage in one chart, with a line for each figure."""
+    same = ", the same in every case" if len(cases) > 1 else ""
+    return Reading(lambda curve: curve.stage + same, lambda curve: curve.name, classes)
+
+
+def _over(cases: Sequence[str]) -> Reading:
+    """One line for each case, in charts of their own for source and target clients."""
+    classes = {case: f"s{1 + place % COLOURS} d{place % DASHES}" for place, case in enumerate(cases)}
+    return Reading(lambda curve: f"{curve.stage}: {curve.name}", lambda curve: curve.case, classes)
 
 
 def _of_case(case: Case) -> Iterator[Curve]:
     for run in case.runs:
-        yield from _of_history("Global training", run["seed"], run["training"])
+        yield from _of_history(run, "Global training", run["training"])
         for labels, history in _rate_histories(run).items():
-            yield from _of_history(f"Rate learning, {labels}", run["seed"], history)
+            yield from _of_history(run, f"Rate learning, {labels}", history)
 
 
 def _rate_histories(run: Run) -> dict[str, list[Record]]:
@@ -70,13 +111,13 @@ def _rate_histories(run: Run) -> dict[str, list[Record]]:
     return found
 
 
-def _of_history(stage: str, seed: int, history: Sequence[Record]) -> Iterator[Curve]:
+def _of_history(run: Run, stage: str, history: Sequence[Record]) -> Iterator[Curve]:
     found: dict[tuple[str, bool], list[tuple[int, float]]] = {}
     for number, record in enumerate(history):
         for key, value in _figures(record):
             found.setdefault(key, []).append((record.get("round", number), value))
     for (name, loss), points in found.items():
-        yield Curve(stage, seed, name, loss, points)
+        yield Curve(run["case"], stage, run["seed"], name, loss, tuple(points))
 
 
 def _figures(record: Record) -> Iterator[tuple[tuple[str, bool], float]]:
@@ -88,19 +129,27 @@ def _figures(record: Record) -> Iterator[tuple[tuple[str, bool], float]]:
                 yield (name, figure_name == "loss"), value
     for name, value in (record.get("target") or {}).items():
         if _is_number(value):
-            yield (f"target, {name}", name.endswith("loss")), value
+            yield (_target(name), name.endswith("loss")), value
 
 
-def _data(by_case: Mapping[str, Sequence[Curve]]) -> Data:
+def _target(figure_name: str) -> str:
+    """`accuracy` and `loss` are of the model, `batch` and `batch_loss` of it with rates used in that way.
+
+    >>> _target("accuracy"), _target("batch"), _target("batch_loss")
+    ('target', 'target, batch', 'target, batch')
+    """
+    return "target" if figure_name in ("accuracy", "loss") else f"target, {figure_name.removesuffix('_loss')}"
+
+
+def _data(every: Sequence[Curve]) -> Data:
     """One row per round, one column per curve."""
-    every = [curve for found in by_case.values() for curve in found]
     columns = list(dict.fromkeys((curve.name, curve.loss) for curve in every))
     rows: dict[tuple[Value, ...], list[Value]] = {}
-    for case, found in by_case.items():
-        for curve in found:
-            column = columns.index((curve.name, curve.loss))
-            for x, y in curve.points:
-                rows.setdefault((case, curve.seed, curve.stage, x), [None] * len(columns))[column] = y
+    for curve in every:
+        column = columns.index((curve.name, curve.loss))
+        for x, y in curve.points:
+            key = (curve.case, curve.seed, curve.stage, x)
+            rows.setdefault(key, [None] * len(columns))[column] = y
     names = [f"{name}, {'loss' if loss else 'accuracy'}" for name, loss in columns]
     return Data(["case", "seed", "stage", "round", *names], [[*key, *row] for key, row in rows.items()])
 
@@ -109,32 +158,37 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _charts(found: Sequence[Curve], classes: Mapping[str, str]) -> Html:
+def _panel(found: Sequence[Curve], reading: Reading) -> list[Html]:
+    """Charts and their legend; lines are drawn in its order."""
+    used = [line for line in reading.classes if line in set(map(reading.line, found))]
+    ordered = sorted(found, key=lambda curve: used.index(reading.line(curve)))
     charts = []
-    for stage in dict.fromkeys(curve.stage for curve in found):
+    for title in dict.fromkeys(map(reading.chart, found)):
         for loss in (True, False):
-            chosen = [curve for curve in found if (curve.stage, curve.loss) == (stage, loss)]
+            chosen = [curve for curve in ordered if (reading.chart(curve), curve.loss) == (title, loss)]
             if chosen:
-                charts.append(_chart(stage, "loss" if loss else "accuracy", chosen, classes))
-    return element("div", charts, class_="multiples pairs-of-two")
+                charts.append(_chart(title, "loss" if loss else "accuracy", chosen, reading))
+    keys = [(f"stroke {reading.classes[line]}", line) for line in used]
+    return [element("div", charts, class_="multiples pairs-of-two"), legend(keys)] if charts else []
 
 
-def _chart(stage: str, name: str, chosen: Sequence[Curve], classes: Mapping[str, str]) -> Html:
+def _chart(title: str, name: str, chosen: Sequence[Curve], reading: Reading) -> Html:
     factor, unit = (1, "") if name == "loss" else (100, ", %")
     canvas = Canvas(
         Axis(covering(x for curve in chosen for x, _ in curve.points), "round"),
         Axis(covering(factor * y for curve in chosen for _, y in curve.points), name + unit),
         height=180,
     )
-    lines = [_line(canvas, curve, factor, name, classes[curve.name]) for curve in chosen]
+    lines = [_line(canvas, curve, factor, name, reading) for curve in chosen]
     description = f"{len(chosen)} lines over the rounds."
-    return element("div", element("h5", stage), canvas.drawn(f"{stage}: {name}", description, lines))
+    return element("div", element("h5", title), canvas.drawn(f"{title}: {name}", description, lines))
 
 
-def _line(canvas: Canvas, curve: Curve, factor: float, name: str, class_: str) -> Iterator[Html]:
+def _line(canvas: Canvas, curve: Curve, factor: float, name: str, reading: Reading) -> Iterator[Html]:
     points = [(x, factor * y) for x, y in curve.points]
+    line, class_ = reading.line(curve), reading.classes[reading.line(curve)]
     yield canvas.path(points, class_)
     step = math.ceil(len(points) / MOST)
     for x, y in points[::-step][::-1]:  # the last one always
-        label = f"{curve.name}, round {x}: {name} {short(y)}, seed {curve.seed}"
+        label = f"{line}, round {x}: {name} {short(y)}, seed {curve.seed}"
         yield canvas.point(x, y, label, class_ if step == 1 else f"{class_} small", r=2.5)
