@@ -19,6 +19,7 @@ from PIL import Image
 from ttpfl.report import page
 from ttpfl.report.placing import free_sides, spread_out
 from ttpfl.report.scale import Scale, covering
+from ttpfl.report.sections.curves import _running_means
 from ttpfl.report.study import study
 
 MINUS = "\N{MINUS SIGN}"
@@ -316,11 +317,14 @@ def test_curves_of_numbered_cases_share_their_charts() -> None:
         f"{stage}: target, batch: loss",
     ]
     lines = charts[f"{stage}: source, validation data: loss"].all("path", class_="line")
-    styles = [" ".join(line.classes) for line in lines]
+    styles = [" ".join(line.classes) for line in lines if "faint" not in line.classes]
     assert len(set(styles)) == 3
+    assert len(lines) == 6  # 120 rounds jump too much to be compared: means on top of them
     legend = document.one("figure", id="curves-figure").all("p", class_="legend")[-1]
-    assert [key.text for key in legend.all("span")] == ["cohort=15", "cohort=60", "cohort=240"]
-    keys = [" ".join(key.classes) for key in legend.all("i")]
+    *texts, faint = (key.text for key in legend.all("span"))
+    assert texts == ["cohort=15", "cohort=60", "cohort=240"]
+    assert faint == "as measured; the strong lines are means over 21 points"
+    keys = [" ".join(key.classes) for key in legend.all("i")][:-1]
     assert keys == [style.replace("line", "key stroke") for style in styles]
     points = charts[f"{stage}: target, batch: loss"].all("circle")
     assert {(p.attributes["aria-label"] or "").partition(",")[0] for p in points} == set(cases)
@@ -329,6 +333,15 @@ def test_curves_of_numbered_cases_share_their_charts() -> None:
     assert len(rows) == 3 * (60 + 120)
     losses = [row["target, batch, loss"] for row in rows if row["target, batch, loss"] is not None]
     assert len(losses) == 3 * 6
+
+
+def test_running_means_end_at_the_ends() -> None:
+    points = [(10 * n, float(n % 2)) for n in range(100)]
+    means = _running_means(points)
+    assert [x for x, _ in means] == [x for x, _ in points]
+    assert (means[0], means[-1]) == (points[0], points[-1])
+    assert means[1] == (10, pytest.approx(1 / 3))
+    assert means[50] == (500, pytest.approx(10 / 21))  # ten of the 21 points around an even one are odd
 
 
 def test_cases_that_are_not_numbered_have_charts_of_their_own(document: Element) -> None:

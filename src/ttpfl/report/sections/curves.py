@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from ttpfl.report.chart import Axis, Canvas
@@ -14,6 +15,8 @@ from ttpfl.report.schema import Record, Run
 from ttpfl.report.sections.variation import varied
 from ttpfl.report.study import Case, Study
 
+MANY = 60  # points of a line from which on running means are drawn where lines are compared
+WINDOW = 10  # points before and after that such a mean has
 MOST = 16  # points of a line that can be pointed at; the data have all
 COLOURS = 5  # classes s1 to s5; s0 is grey
 DASHES = 4  # classes d0 to d3; with as many colours, 20 lines are different
@@ -40,6 +43,8 @@ class Reading:
     line: Callable[[Curve], str]
     classes: Mapping[str, str]
     """By line, in the order of the legend."""
+    calm: bool = False
+    """Whether lines that jump are drawn faintly, with their running means on top."""
 
 
 def curves(study: Study) -> Section | None:
@@ -88,7 +93,7 @@ def _of_all(cases: Sequence[str], classes: Mapping[str, str]) -> Reading:
 def _over(cases: Sequence[str]) -> Reading:
     """One line for each case, in charts of their own for source and target clients."""
     classes = {case: f"s{1 + place % COLOURS} d{place % DASHES}" for place, case in enumerate(cases)}
-    return Reading(lambda curve: f"{curve.stage}: {curve.name}", lambda curve: curve.case, classes)
+    return Reading(lambda curve: f"{curve.stage}: {curve.name}", lambda curve: curve.case, classes, calm=True)
 
 
 def _of_case(case: Case) -> Iterator[Curve]:
@@ -169,6 +174,9 @@ def _panel(found: Sequence[Curve], reading: Reading) -> list[Html]:
             if chosen:
                 charts.append(_chart(title, "loss" if loss else "accuracy", chosen, reading))
     keys = [(f"stroke {reading.classes[line]}", line) for line in used]
+    if any(_is_calmed(curve, reading) for curve in found):
+        text = f"as measured; the strong lines are means over {2 * WINDOW + 1} points"
+        keys.append(("stroke s0 faint", text))
     return [element("div", charts, class_="multiples pairs-of-two"), legend(keys)] if charts else []
 
 
@@ -187,8 +195,24 @@ def _chart(title: str, name: str, chosen: Sequence[Curve], reading: Reading) -> 
 def _line(canvas: Canvas, curve: Curve, factor: float, name: str, reading: Reading) -> Iterator[Html]:
     points = [(x, factor * y) for x, y in curve.points]
     line, class_ = reading.line(curve), reading.classes[reading.line(curve)]
+    if _is_calmed(curve, reading):
+        yield canvas.path(points, f"{class_} faint")
+        points, name = _running_means(points), f"mean {name} around it"
     yield canvas.path(points, class_)
     step = math.ceil(len(points) / MOST)
     for x, y in points[::-step][::-1]:  # the last one always
         label = f"{line}, round {x}: {name} {short(y)}, seed {curve.seed}"
         yield canvas.point(x, y, label, class_ if step == 1 else f"{class_} small", r=2.5)
+
+
+def _is_calmed(curve: Curve, reading: Reading) -> bool:
+    return reading.calm and len(curve.points) > MANY
+
+
+def _running_means(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At each point the mean over those around it, fewer and as many on both sides near the ends."""
+    means = []
+    for place, (x, _) in enumerate(points):
+        reach = min(WINDOW, place, len(points) - 1 - place)
+        means.append((x, fmean(y for _, y in points[place - reach : place + reach + 1])))
+    return means

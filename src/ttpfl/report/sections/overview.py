@@ -24,11 +24,13 @@ def overview(study: Study) -> Html:
         for label in study.labels
     ]
     caption = f"Mean accuracy over clients in percent{over_seeds(study)}. Best bold, second underlined."
+    if any(ranking.paper for ranking in study.rankings):
+        caption += " In brackets: the ranks that the paper's figures give to the same methods."
     return figure("overview", caption, table("Accuracy by case", columns, rows), _data(study))
 
 
 def _meaning(ranking: Ranking) -> str:
-    return "over the cases, by accuracy" + "; in brackets that of the paper's figures" * bool(ranking.paper)
+    return "over the cases, by accuracy" + "; in brackets by the paper's figures" * bool(ranking.paper)
 
 
 def _rank(ranking: Ranking, label: str) -> Cell:
