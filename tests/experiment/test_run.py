@@ -1,7 +1,11 @@
 """Recipes from end to end, on few digits."""
 
+import importlib
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,10 +16,13 @@ from ttpfl.evaluation import Evaluator
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import recipe as recipes
 from ttpfl.experiment import stages
+from ttpfl.experiment.provenance import versions
 from ttpfl.experiment.recipe import COMPARISON, read
 from ttpfl.experiment.run import run
 from ttpfl.experiment.store import Store
 from ttpfl.experiment.workshop import Workshop
+from ttpfl.methods import base
+from ttpfl.methods.em import EM
 from ttpfl.models import save_model, shallow_cnn
 from ttpfl.report import write_report
 from ttpfl.report.tables import accuracies, load, markdown
@@ -188,3 +195,90 @@ def test_target_clients_are_looked_at_during_learning(tmp_path: Path) -> None:
     assert set(seen) == {"batch", "batch_loss", "online", "online_loss"}
     assert seen["batch"] == pytest.approx(np.mean(entry["accuracy"]))
     assert seen["batch_loss"] == pytest.approx(np.mean(entry["loss"]), rel=1e-5)
+
+
+OWN_NETWORK = """
+from torch import nn
+
+
+def net(num_classes, image_size):
+    inside = nn.{activation}()
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size**2, 4), inside, nn.Linear(4, num_classes))
+"""
+OWN_METHOD = """
+from dataclasses import dataclass
+
+from ttpfl.methods import Method, make, tunable
+
+
+@dataclass(frozen=True)
+class Own(Method):
+    iterations: int = tunable(1, "of EM", {grid})
+
+    def personal(self, model, knowledge):
+        return make("em", iterations=self.iterations).personal(model, knowledge)
+"""
+
+
+@pytest.fixture
+def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ModuleType]:
+    """Writes a module of the user's own, and imports it as it is now."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def write(name: str, text: str) -> ModuleType:
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+
+    return write
+
+
+def test_code_of_ones_own_that_changed_computes_anew(
+    tmp_path: Path, own_code: Callable[[str, str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def computed(activation: str, grid: tuple[int, ...]) -> set[str]:
+        own_code("own_network", OWN_NETWORK.format(activation=activation))
+        own = own_code("own_method", OWN_METHOD.format(grid=grid))
+        monkeypatch.setattr(base, "_methods", dict(base._methods))
+        base._methods.pop("own", None)
+        base.method("own")(own.Own)
+        changes = ["model.name=own_network:net", 'methods=["none", "own"]', "tune.clients=2"]
+        shop = shop_in(tmp_path)
+        run(read("demo", "smoke", changes), shop, tmp_path / "demo")
+        return set(shop.store.computed)
+
+    assert computed("ReLU", (1, 2)) == {"population", "model", "tuning", "comparison"}
+    assert computed("ReLU", (1, 2)) == set()
+    assert computed("ReLU", (1, 3)) == {"tuning", "comparison"}
+    assert computed("Tanh", (1, 3)) == {"model", "tuning", "comparison"}
+
+
+def test_the_grid_of_a_method_decides_about_its_tuning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tried() -> list[int]:
+        recipe = read("demo", "smoke", ["tune.clients=2", 'methods=["em"]'])
+        (one,) = run(recipe, shop_in(tmp_path), tmp_path / "demo")["runs"]
+        return [row["iterations"] for row in one["entries"][0]["tuning"]["table"]]
+
+    tried()
+    monkeypatch.setattr(EM, "grid", classmethod(lambda cls: {"iterations": (3, 7)}))
+    assert tried() == [3, 7]
+
+
+def test_results_say_what_each_stage_was_computed_with(tmp_path: Path) -> None:
+    recipe = read("demo", "smoke", ['methods=["none"]'])
+    made = run(recipe, shop_in(tmp_path), tmp_path / "demo")["made"]
+    assert made["stages"] == {stage: [versions()] for stage in ("population", "model", "comparison")}
+    (kept,) = (tmp_path / "stages" / "model").glob("*/versions.json")
+    kept.write_text(json.dumps({"ttpfl": "0.0.1", "torch": "2.0"}))
+    for file in (tmp_path / "stages" / "comparison").glob("*/versions.json"):
+        file.unlink()  # as in a store of earlier days
+    again = run(recipe, shop_in(tmp_path), tmp_path / "demo")["made"]["stages"]
+    assert again == {
+        "population": [versions()],
+        "model": [{"ttpfl": "0.0.1", "torch": "2.0"}],
+        "comparison": [],
+    }

@@ -1,11 +1,16 @@
 """What each stage depends on. Numbers of workers and the like do not matter, and are left out."""
 
+import hashlib
+import pkgutil
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ttpfl.experiment.config import Config
 from ttpfl.federation.settings import RunSettings
 from ttpfl.methods import Method
+from ttpfl.models.build import MODELS
 
 Inputs = dict[str, Any]
 
@@ -20,7 +25,7 @@ def training_inputs(config: Config) -> Inputs:
     """A run of training, whatever its number of rounds."""
     return {
         "data": population_inputs(config),
-        "model": asdict(config.model),
+        "model": {**asdict(config.model), **_network_code(config.model.name)},
         "train": _choices(config.train),
     }
 
@@ -45,9 +50,38 @@ def method_inputs(config: Config, method: Method, rates: Config | None) -> Input
     return {
         "model": model_inputs(config),
         "method": [method.name, asdict(method)],
+        **_code(type(method).__module__),
         "rates": None if rates is None else rates_inputs(rates),
         "test": asdict(config.test),
     }
+
+
+def tuning_inputs(config: Config, method: Method, rates: Config | None) -> Inputs:
+    """The choice of a method's hyper-parameters."""
+    inputs = method_inputs(config, method, rates)
+    return {**inputs, "clients": config.tune.clients, "grid": method.grid()}
+
+
+def _network_code(name: str) -> Inputs:
+    """Of a network of the user's own: the module that its name says, and that which defines it."""
+    if name in MODELS:
+        return {}
+    return _code(name.partition(":")[0], getattr(pkgutil.resolve_name(name), "__module__", ""))
+
+
+def _code(*modules: str) -> Inputs:
+    """A hash of modules that are not the library's: after a change to them, nothing old is used.
+
+    The library itself is known by its version, which is part of every key.
+    """
+    own = sorted({name for name in modules if name.partition(".")[0] != _LIBRARY})
+    files = [file for name in own if (file := getattr(sys.modules.get(name), "__file__", None))]
+    if not files:
+        return {}
+    return {"code": hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()}
+
+
+_LIBRARY = __name__.partition(".")[0]
 
 
 def _choices(settings: RunSettings) -> Inputs:

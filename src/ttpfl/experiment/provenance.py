@@ -1,6 +1,8 @@
 """What results were made with."""
 
 import platform
+import subprocess
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,10 @@ from ttpfl.data.parallel import cores
 
 
 def versions() -> dict[str, str]:
-    """Of what decides about figures."""
+    """Of what decides about figures; the commit, too, where the library runs from its repository."""
     return {
         "ttpfl": __version__,
+        **_commit(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
@@ -27,6 +30,21 @@ def machine() -> str:
     if memory:
         told.append(f"{round(int(memory.split()[0]) / 2**20)} GB")
     return ", ".join(told)
+
+
+@lru_cache(maxsize=1)
+def _commit() -> dict[str, str]:
+    """The commit, with "-dirty" where files differ from it; nothing where there is no repository or no git."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return {}
+    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # no tags: the hash itself
+    command = ["git", "--no-optional-locks", "-C", str(root), *describe]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"commit": found}
 
 
 def _cpu() -> str:

@@ -37,7 +37,12 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
             "set": dict(recipe.changes),
             "command": command,
         },
-        "made": {**versions(), "machine": machine(), "seconds": _rounded(shop.store.seconds)},
+        "made": {
+            **versions(),
+            "machine": machine(),
+            "seconds": _rounded(shop.store.seconds),
+            "stages": shop.store.versions,
+        },
         "paper": recipe.tree.get("paper", {}),
         "runs": runs,
     }

@@ -21,6 +21,7 @@ from ttpfl.experiment.inputs import (
     population_inputs,
     rates_inputs,
     training_inputs,
+    tuning_inputs,
 )
 from ttpfl.experiment.workshop import Rounds, Workshop
 from ttpfl.federation import learn, train
@@ -159,8 +160,7 @@ def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) 
             )
         return {"best": asdict(found.best), "table": found.table, "at_edge": found.at_edge}
 
-    inputs = {**method_inputs(config, method, rates), "clients": config.tune.clients}
-    found = shop.store.get("tuning", inputs, work)
+    found = shop.store.get("tuning", tuning_inputs(config, method, rates), work)
     return Chosen(make(method.name, **found.pop("best")), rates, found)
 
 

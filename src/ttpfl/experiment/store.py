@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl._version import __version__
+from ttpfl.experiment.provenance import versions
 from ttpfl.files import written_in_one_step
 
-DONE, INPUTS, ELAPSED = "done.json", "inputs.json", "seconds.json"
+DONE, INPUTS, ELAPSED, VERSIONS = "done.json", "inputs.json", "seconds.json", "versions.json"
 
 Work = Callable[[Path], dict[str, Any]]
 """Does a stage's work in its folder, going on with what is there, and gives the result as plain data."""
@@ -60,6 +61,16 @@ class Store:
             total[stage] = total.get(stage, 0.0) + read(folder / ELAPSED)["seconds"]
         return total
 
+    @property
+    def versions(self) -> dict[str, list[dict[str, Any]]]:
+        """What the stages that were asked for were computed with; those of old stores may not say it."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for folder, stage in self._asked.items():
+            known = found.setdefault(stage, [])
+            if (folder / VERSIONS).exists() and (said := read(folder / VERSIONS)) not in known:
+                known.append(said)
+        return found
+
     def _compute(self, folder: Path, work: Work) -> None:
         """Time adds up over interruptions; that of stages which this one waits for is theirs."""
         before = read(folder / ELAPSED)["seconds"] if (folder / ELAPSED).exists() else 0.0
@@ -72,6 +83,7 @@ class Store:
             own = passed - self._inside.pop()
             self._inside[-1] += passed
             write(folder / ELAPSED, {"seconds": before + own})
+        write(folder / VERSIONS, versions())
         write(folder / DONE, result)
 
 
