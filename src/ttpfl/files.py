@@ -29,6 +29,10 @@ def written_in_one_step(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         _sync_folder(path.parent)
+    except OSError as error:
+        if error.filename == str(temporary):  # of which nobody has heard
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

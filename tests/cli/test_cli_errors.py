@@ -15,6 +15,8 @@ from typer.testing import CliRunner, Result
 
 import ttpfl
 from ttpfl.cli import app
+from ttpfl.cli.errors import in_one_line
+from ttpfl.files import written_in_one_step
 from ttpfl.models import Signature, build, save_model
 
 
@@ -150,6 +152,13 @@ def test_ctrl_c_does_not_wait_for_workers() -> None:
     assert {process.stdout.readline(), process.stdout.readline()} == {"0\n", "1\n"}
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: workers get it, too
     assert finish(process) == (130, "", "interrupted\n")
+
+
+def test_a_folder_that_is_missing_is_named_by_the_path_that_was_given(tmp_path: Path) -> None:
+    target = tmp_path / "none" / "page.html"
+    with pytest.raises(FileNotFoundError) as caught, written_in_one_step(target):
+        pass
+    assert in_one_line(caught.value) == f"{target}: No such file or directory"
 
 
 def test_warnings_look_like_warnings() -> None:

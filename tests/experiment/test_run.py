@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ttpfl.errors import DataError
+from ttpfl.errors import DataError, DataMissingError
 from ttpfl.evaluation import Evaluator
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import recipe as recipes
@@ -184,6 +184,28 @@ def test_weights_that_changed_are_noticed(tmp_path: Path) -> None:
             run(recipe, shop_in(tmp_path), tmp_path / "demo")
     with pytest.raises(DataError, match=r"begin\.safetensors is not what the stages"):
         run(recipe, shop_in(tmp_path), tmp_path / "demo")
+
+
+def test_missing_weights_are_noticed_first(tmp_path: Path) -> None:
+    shop = shop_in(tmp_path)
+    with pytest.raises(DataMissingError) as caught:
+        run(read("demo", "smoke", ["model.weights=weights/none.pth"]), shop, tmp_path / "demo")
+    said = str(caught.value)
+    assert str(tmp_path / "data" / "weights" / "none.pth") in said
+    assert "--data-dir" in said
+    assert "--set model.weights=FILE" in said
+    assert shop.store.computed == []
+
+
+def test_curves_of_learning_follow_the_streams_of_the_test(tmp_path: Path) -> None:
+    for change in ("test.batch_size=20", "test.batch_size=5", "test.order=label-sorted"):
+        changes = ["learn.eval_every=1", "learn.lr=5.0", "learn.rounds=3", "train.rounds=2", change]
+        changes.append('methods=["atp-online"]')
+        (one,) = run(read("demo", "smoke", changes), shop_in(tmp_path), tmp_path / "demo")["runs"]
+        (entry,) = one["entries"]
+        seen = entry["rates"]["history"][-1]["target"]
+        assert seen["online"] == pytest.approx(np.mean(entry["accuracy"]))
+        assert seen["online_loss"] == pytest.approx(np.mean(entry["loss"]), rel=1e-9)
 
 
 def test_target_clients_are_looked_at_during_learning(tmp_path: Path) -> None:

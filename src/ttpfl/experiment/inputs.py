@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ttpfl.experiment.config import Config
+from ttpfl.experiment.config import Config, Test
 from ttpfl.federation.settings import RunSettings
 from ttpfl.methods import Method
 from ttpfl.models.build import MODELS
@@ -36,8 +36,9 @@ def model_inputs(config: Config) -> Inputs:
 
 
 def learning_inputs(config: Config) -> Inputs:
-    """A run of rate learning, whatever its number of rounds."""
-    return {"model": model_inputs(config), "learn": _choices(config.learn)}
+    """A run of rate learning, whatever its number of rounds; its history may look at target clients."""
+    seen = _seen(config.test) if config.learn.eval_every else {}
+    return {"model": model_inputs(config), "learn": _choices(config.learn), **seen}
 
 
 def rates_inputs(config: Config) -> Inputs:
@@ -60,6 +61,11 @@ def tuning_inputs(config: Config, method: Method, rates: Config | None) -> Input
     """The choice of a method's hyper-parameters."""
     inputs = method_inputs(config, method, rates)
     return {**inputs, "clients": config.tune.clients, "grid": method.grid()}
+
+
+def _seen(test: Test) -> Inputs:
+    """How target clients' streams come, where that is not as by default."""
+    return {} if test == Test() else {"test": asdict(test)}
 
 
 def _network_code(name: str) -> Inputs:

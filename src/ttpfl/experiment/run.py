@@ -56,6 +56,8 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
 
 def compared(recipe: Recipe, shop: Workshop) -> list[Results]:
     """Methods at the target clients of every case and seed."""
+    for case in recipe.cases:  # before populations are built, which takes long
+        stages.weights_file(shop, recipe.config(case, recipe.seeds[0]))
     return [run_case(recipe, shop, case, seed) for case in recipe.cases for seed in recipe.seeds]
 
 

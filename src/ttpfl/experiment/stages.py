@@ -87,11 +87,16 @@ def trained(shop: Workshop, config: Config) -> Result:
         _take_over(run_dir / "model.safetensors", folder)
         return {"history": found.history, "weights": digest}
 
-    weights = shop.file(config.model.weights) if config.model.weights else None
+    weights = weights_file(shop, config)
     digest = None if weights is None else hashlib.sha256(weights.read_bytes()).hexdigest()
     found = shop.store.get("model", model_inputs(config), work)
     _check_same(shop, str(weights), found.get("weights"), digest)
     return found
+
+
+def weights_file(shop: Workshop, config: Config) -> Path | None:
+    """Where training begins, if not with fresh weights; an error if that file is missing."""
+    return shop.file(config.model.weights, "model.weights") if config.model.weights else None
 
 
 def _check_same(shop: Workshop, name: str, before: str | None, now: str | None) -> None:
@@ -114,19 +119,19 @@ def learned(shop: Workshop, config: Config) -> Result:
     """What the rates are, and how they came about."""
 
     def work(folder: Path) -> Result:
-        own, (clients, answers, _) = model(shop, config), shop.clients(config)
-        evaluator = Evaluator(clients.target, answers, config.test.batch_size)
+        own, source = model(shop, config), shop.clients(config).population.source
+        judge = evaluator(shop, config)
         shared = shop.store.folder("learning", learning_inputs(config))
         run_dir = shop.run_dir(config.learn, shared, folder)
         with shop.watch(f"learning rates, {config.learn.rounds} rounds") as advance:
             found = learn(
                 own,
-                clients.source,
+                source,
                 replace(config.learn, workers=shop.workers),
                 run_dir=run_dir,
                 resume=True,
                 callbacks=[Rounds(advance, config.learn.rounds)],
-                evaluate=lambda rates: evaluator.of_rates(own, rates),
+                evaluate=lambda rates: judge.of_rates(own, rates),
             )
         _take_over(run_dir / "rates.safetensors", folder)
         return {"modules": _modules(found.rates), "history": found.history}

@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from ttpfl.data.federate import Federated, federate
-from ttpfl.data.registry import data_directory
+from ttpfl.data.registry import ENVIRONMENT, data_directory
+from ttpfl.errors import DataMissingError
 from ttpfl.experiment.config import Config
 from ttpfl.experiment.inputs import population_inputs
 from ttpfl.experiment.store import Store
@@ -64,10 +65,16 @@ class Workshop:
                 **inputs["choices"],
             )
 
-    def file(self, name: str) -> Path:
-        """A file below the data directory, or else where its name says."""
+    def file(self, name: str, key: str) -> Path:
+        """A file below the data directory, or else where its name says; `key` of the recipe names it."""
         below = data_directory(self._data_dir) / name
-        return below if below.exists() else Path(name)
+        for place in (below, Path(name)):
+            if place.is_file():
+                return place
+        raise DataMissingError(
+            f"there is no file {below.absolute()}, which the recipe names as {key}: put it there "
+            f"(--data-dir or {ENVIRONMENT} names another data directory), or use --set {key}=FILE"
+        )
 
     def run_dir(self, settings: RunSettings, shared: Path, own: Path) -> Path:
         """Where rounds are run: runs that differ in their number of rounds alone share a folder.
