@@ -19,7 +19,7 @@ from ttpfl.cli import app
 from ttpfl.data import manifest
 from ttpfl.data.setting import Setting
 from ttpfl.experiment import run
-from ttpfl.experiment.config import SECTIONS, SEEDED, Data
+from ttpfl.experiment.config import NO_KEYS, SECTIONS, Data
 from ttpfl.federation import checkpoint
 from ttpfl.methods.table import built_in, markdown
 
@@ -98,7 +98,7 @@ def _section(name: str, kind: type[Any]) -> str:
 def _rows(kind: type[Any]) -> Iterator[str]:
     said = griffe.load(f"{kind.__module__}.{kind.__qualname__}")
     for entry in fields(kind):
-        if entry.name in (SEEDED, "choices"):
+        if entry.name in (*NO_KEYS, "choices"):
             continue
         words = entry.metadata.get("help")
         if words is None and (docstring := said.members[entry.name].docstring):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ttpfl.errors import FederationError, RecipeError
+from ttpfl.errors import RecipeError, TtpflError
 from ttpfl.experiment import recipe as recipes
 from ttpfl.experiment.config import Config, merged
-from ttpfl.experiment.recipe import COMPARISON, Recipe, read
+from ttpfl.experiment.recipe import Recipe, read
 from ttpfl.experiment.toml import complete
 
 SMALL = """
@@ -52,7 +52,8 @@ def test_cases_override_the_base_and_presets_override_the_base_below_them(path: 
 
 
 def test_changes_override_everything_but_cases(path: Path) -> None:
-    changed = read(path, "cpu", ["train.rounds=11", "seeds=[4]", "data.shift=hybrid", "cases.b.train.lr=0.5"])
+    changes = ["train.rounds=11", "seeds=[4]", "data.shift=hybrid", "cases.b.train.lr=0.5", 'only=["a", "b"]']
+    changed = read(path, "cpu", changes)
     assert changed.config("a", 4).train.rounds == 11
     assert changed.seeds == [4]
     assert changed.config("b", 4).data.choices == {"shift": "hybrid"}
@@ -99,7 +100,33 @@ def test_rates_may_come_from_elsewhere(path: Path) -> None:
             'entries=[{label="f", method="fixed-rates", config={mode="x"}}]',
             "'f': mode is 'x': it must be one",
         ),
-        ("train=3", "train in recipe is 3: it must be a dict"),
+        ("train=3", "train in recipe is 3: it takes a table"),
+        ("methods=none", "methods in recipe is 'none': it takes a list"),
+        ("methods=[3]", "methods[0] is 3: it takes a text"),
+        ("seeds=[]", "seeds are []: they must be whole numbers from 0, at least one"),
+        ("seeds=[1, 1]", "seeds are [1, 1]: they must be whole numbers from 0, at least one, none twice"),
+        ("entries=[3]", "entries[0] is 3: it takes a table"),
+        ("cases.a=3", "cases.a is 3: it takes a table"),
+        ("cases.a.train=3", "train is 3: it must be a table"),
+        ("paper.none=3", "paper.none is 3: it takes a table"),
+        ("paper.none.a=3", "paper.none.a is 3: it takes [mean, standard deviation]"),
+        ("presets.cpu.train.rounds=3", "no key 'presets' in recipe"),
+        ("train.workers=3", "no key 'workers' in train"),
+        ("learn.workers=3", "no key 'workers' in learn"),
+        ("test.batch_size=0", "batch_size is 0: it must be a whole number from 1"),
+        ("tune.clients=-3", "clients is -3: it must be a whole number from 0"),
+        ('entries=[{label="t", method="toy"}]', "'t': there is no method 'toy'"),
+        ('entries=[{label="e", method="em", config={iterations="x"}}]', "'e': "),
+        ('entries=[{label="e", method="em", rates={trian={}}}]', "no key 'trian' in rates of 'e'"),
+        (
+            'entries=[{label="f", method="fixed-rates", config={modules="conv9.*"}}]',
+            "'f': shallow_cnn has no module 'conv9.*'; the names of its modules begin with conv1, bn1,",
+        ),
+        (
+            "model.name=none.such:net",
+            "the network 'none.such:net' cannot be imported: No module named 'none'",
+        ),
+        ("cases.a.data.shift=domain", "held_out is not set: it takes one of mnist, uci, rendered, blended"),
     ],
 )
 def test_mistakes_are_named_with_what_was_meant(path: Path, change: str, message: str) -> None:
@@ -107,21 +134,98 @@ def test_mistakes_are_named_with_what_was_meant(path: Path, change: str, message
         read(path, changes=[change])
 
 
-def test_values_that_settings_refuse_are_refused_before_anything_runs(path: Path) -> None:
-    with pytest.raises(FederationError, match="lr is -1"):
-        read(path, changes=["learn.lr=-1"])
+@pytest.mark.parametrize(
+    ("change", "message", "place"),
+    [
+        ("learn.lr=-1", "lr is -1", "in learn"),
+        ("test.order=foo", "no order 'foo'", "in test"),
+        ("train.algorithm=foo", "algorithm is 'foo', not one of fedavg", "in train"),
+        ("model.name=resnet19", "no network 'resnet19'; did you mean 'resnet18'?", "in model"),
+        ("data.name=digit", "no data set 'digit'; did you mean 'digits'?", "in data"),
+        ("data.options.image_size=3", "no key 'image_size' in data.options", "in data"),
+        ('data={shift="domain", held_out="xx"}', "no domain 'xx'", "in data"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_before_anything_runs(
+    path: Path, change: str, message: str, place: str
+) -> None:
+    with pytest.raises(TtpflError, match=re.escape(message)) as caught:
+        read(path, changes=[change, 'only=["b"]'])
+    assert caught.value.__notes__[0] == place
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "instead"),
+    [
+        ("table6-later-rounds", "train.rounds=3", 'cases."+0".train.rounds'),
+        ("table1-cifar10-resnet18", "data.shift=none", "cases.feature.data.shift"),
+        ("figure5-batch-size", 'test={batch_size=3, order="mixed"}', 'cases."batch=5".test.batch_size'),
+    ],
+)
+def test_a_change_that_every_case_overrides_is_refused(name: str, change: str, instead: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(f"every case says its own: set {instead}")):
+        read(name, "smoke", [change])
+    changed = read(name, "smoke", [f"{instead}={'label' if 'shift' in instead else 7}"])
+    assert set(changed.changes) == {instead}
+    assert changed.config(changed.cases[0], 0).flat()[instead.split(".", 2)[2]] in (7, "label")
+
+
+def test_a_change_of_a_case_that_is_not_run_is_refused(path: Path) -> None:
+    with pytest.raises(
+        RecipeError, match=r"cases\.b\.train\.lr changes nothing: of the cases, only a will be run"
+    ):
+        read(path, "cpu", ["cases.b.train.lr=0.5"])
+
+
+def test_a_change_that_comes_twice_is_refused(path: Path) -> None:
+    with pytest.raises(RecipeError, match="--set train.lr is both 2 and 3: leave out one"):
+        read(path, changes=["train.lr=2", "train={lr=3}"])
+
+
+def test_the_toy_example_takes_only_what_decides_about_it() -> None:
+    assert read("figure9-toy", changes=["seeds=[3]"]).seeds == [3]
+    for change in ("train.rounds=3", 'methods=["none"]'):
+        with pytest.raises(RecipeError, match="in recipes of kind toy"):
+            read("figure9-toy", changes=[change])
+
+
+@pytest.mark.parametrize(
+    ("presets", "message"),
+    [
+        ("presets = 3", "presets is 3: it takes a table"),
+        ("presets.cpu = 3", "presets.cpu is 3: it takes a table"),
+        ("presets.paper.seeds = [1]", "presets.paper is in"),
+        ("presets.tiny.train.round = 2", "no key 'round' in train"),
+        ("presets.tiny.presets.x.seeds = [1]", "no key 'presets' in recipe"),
+    ],
+)
+def test_presets_that_nobody_chose_are_checked(tmp_path: Path, presets: str, message: str) -> None:
+    (tmp_path / "own.toml").write_text(f'methods = ["none"]\n{presets}\n[data]\nname = "digits"\n')
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        read(tmp_path / "own.toml")
+
+
+def test_other_changes_have_another_folder(path: Path) -> None:
+    plain, changed = read(path, "cpu"), read(path, "cpu", ["train.lr=0.5", "seeds=[1]"])
+    assert plain.folder == "small-cpu"
+    assert re.fullmatch("small-cpu-[0-9a-f]{8}", changed.folder)
+    assert changed.folder == read(path, "cpu", ["seeds=[1]", "train={lr=0.5}"]).folder
+    assert changed.folder != read(path, "cpu", ["train.lr=0.5"]).folder
 
 
 def test_unknown_recipes_and_presets(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no key 'cpus' in presets; did you mean 'cpu'"):
+    with pytest.raises(
+        RecipeError, match="small: there is no preset 'cpus'; did you mean 'cpu'.* Known: paper, cpu"
+    ):
         read(path, "cpus")
     with pytest.raises(RecipeError, match="did you mean 'demo'"):
         read("dem")
     with pytest.raises(RecipeError, match="there is no recipe"):
         read(tmp_path / "missing.toml")
-    (tmp_path / "broken.toml").write_text("title = ")
-    with pytest.raises(RecipeError, match="not sound TOML"):
-        read(tmp_path / "broken.toml")
+    for content in (b"title = ", b"\xff\xfe"):
+        (tmp_path / "broken.toml").write_bytes(content)
+        with pytest.raises(RecipeError, match="not sound TOML"):
+            read(tmp_path / "broken.toml")
 
 
 @pytest.mark.parametrize("name", recipes.known())
@@ -129,7 +233,7 @@ def test_every_recipe_is_sound_in_every_preset(name: str) -> None:
     for preset in recipes.presets(name):
         recipe = read(name, preset)
         labels = {entry.label for entry in recipe.entries}
-        if recipe.kind != COMPARISON:
+        if not recipe.compares:
             continue
         for label, of_cases in recipe.tree.get("paper", {}).items():
             assert label in labels or preset == "smoke", f"{label} has a figure of the paper but is not run"
@@ -140,7 +244,8 @@ def test_every_recipe_is_sound_in_every_preset(name: str) -> None:
 def test_a_recipe_shown_in_full_is_the_same_recipe(name: str, tmp_path: Path) -> None:
     recipe = read(name)
     shown = complete(recipe)
-    assert "# patience is not set" in shown
+    assert ("# patience is not set" in shown) == recipe.compares
+    assert "workers" not in shown
     again = Recipe(recipe.name, tomllib.loads(shown))
     assert again.entries == recipe.entries
     for case in recipe.cases:

@@ -8,6 +8,7 @@ import typer
 
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
+from ttpfl.cli.messages import warn
 from ttpfl.cli.options import DataDir, Json
 from ttpfl.cli.output import answer, rows_table
 
@@ -66,7 +67,8 @@ def run(
 
     chosen = read(recipe, preset, set_ or ())
     shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
-    folder = out / f"{chosen.name}-{chosen.preset}"
+    folder = out / chosen.folder
+    _tell_of_other_results(folder / "results.json", chosen)
     with resumable("the same command goes on where it was"):
         results = compute(chosen, shop, folder, _command(recipe, chosen))
     page = write_report(folder)
@@ -137,6 +139,14 @@ def picture(
 
     out.write_text(drawn(read_json(results_file(file)), method) + "\n", "utf-8")
     typer.echo(f"{out} written")
+
+
+def _tell_of_other_results(path: Path, recipe: "Recipe") -> None:
+    """A recipe that was edited, or another one of its name, has the same folder."""
+    from ttpfl.experiment.tables import load
+
+    if path.exists() and load(path).get("recipe", {}).get("hash") != recipe.hash:
+        warn(f"{path} is of another state of {recipe.name}, and will be replaced; --out keeps it")
 
 
 def _command(name: str, recipe: "Recipe") -> str:

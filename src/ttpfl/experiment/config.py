@@ -1,19 +1,22 @@
 """One case of a recipe with everything decided: which data, network, training, rates and test."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import UnionType
 from typing import Any, Self, get_args, get_type_hints
 
 from ttpfl.data.lookup import find
 from ttpfl.data.setting import Setting
-from ttpfl.errors import RecipeError
+from ttpfl.errors import RecipeError, TtpflError
+from ttpfl.evaluation.streams import ORDERS
 from ttpfl.federation.settings import LearnSettings, TrainSettings
 
 Tree = dict[str, Any]
 """Tables within tables, as TOML has them."""
 
 SEEDED = "seed"  # follows from the recipe's seeds, so that it is not a key of its own
+NO_KEYS = (SEEDED, "workers")  # workers are the machine's business: `ttpfl run --workers`
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,10 @@ class Tune:
     clients: int = 0
     """Source clients to choose on, evenly over all."""
 
+    def __post_init__(self) -> None:
+        if self.clients < 0:
+            raise RecipeError(f"clients is {self.clients}: it must be a whole number from 0")
+
 
 @dataclass(frozen=True)
 class Test:
@@ -53,6 +60,11 @@ class Test:
     """Images that come at a time."""
     order: str = "iid"
     """iid, label-sorted or mixed."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise RecipeError(f"batch_size is {self.batch_size}: it must be a whole number from 1")
+        find("order", self.order, ORDERS)
 
 
 SECTIONS: dict[str, type[Any]] = {
@@ -97,7 +109,8 @@ class Config:
                 said = {**own, "choices": said}
             elif SEEDED in kind.__dataclass_fields__:
                 said[SEEDED] = seed
-            parts[name] = kind(**said)
+            with located(name):
+                parts[name] = kind(**said)
         return cls(seed=seed, **parts)
 
     def flat(self) -> dict[str, Any]:
@@ -105,7 +118,9 @@ class Config:
         tree = {name: asdict(getattr(self, name)) for name in SECTIONS}
         data = tree["data"]
         tree["data"] = {"name": data["name"], "options": data["options"], **data["choices"]}
-        return {f"{name}.{key}": v for name, part in tree.items() for key, v in part.items() if key != SEEDED}
+        return {
+            f"{name}.{key}": v for name, part in tree.items() for key, v in part.items() if key not in NO_KEYS
+        }
 
 
 def checked(section: str, said: Any) -> dict[str, Any]:
@@ -113,7 +128,7 @@ def checked(section: str, said: Any) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise RecipeError(f"{section} is {said!r}: it must be a table, such as [{section}]")
     known = keys(section)
-    return {key: _fitting(f"{section}.{key}", said[key], known_key(section, key, known)) for key in said}
+    return {key: fitting(f"{section}.{key}", said[key], known_key(section, key, known)) for key in said}
 
 
 def keys(section: str) -> dict[str, Any]:
@@ -122,7 +137,7 @@ def keys(section: str) -> dict[str, Any]:
     types = get_type_hints(kind)
     if kind is Data:
         types = {"name": str, "options": dict, **get_type_hints(Setting)}
-    return {name: types[name] for name in types if name != SEEDED}
+    return {name: types[name] for name in types if name not in NO_KEYS}
 
 
 def known_key(where: str, key: str, known: Mapping[str, Any] | Iterable[str]) -> Any:
@@ -134,7 +149,19 @@ def known_key(where: str, key: str, known: Mapping[str, Any] | Iterable[str]) ->
         raise RecipeError(said) from None
 
 
-def _fitting(where: str, value: Any, kind: Any) -> Any:
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Errors of the library that do not know in which part of a recipe they are get it as a note."""
+    try:
+        yield
+    except TtpflError as error:
+        if where:
+            error.add_note(f"in {where}")
+        raise
+
+
+def fitting(where: str, value: Any, kind: Any) -> Any:
+    """A value of the kind that a key takes, or an error in words of TOML."""
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if float in kinds and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -144,7 +171,10 @@ def _fitting(where: str, value: Any, kind: Any) -> Any:
     return value
 
 
-_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "a table"}
+_WORDS = {
+    int: "a whole number", float: "a number", str: "a text", bool: "true or false",
+    dict: "a table", list: "a list",
+}  # fmt: skip
 
 
 def _is(value: Any, kind: Any) -> bool:

@@ -2,25 +2,32 @@
 
 import hashlib
 import json
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ttpfl.errors import MethodError, RecipeError
-from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, known_key, merged
-from ttpfl.methods import make
+from ttpfl.data.lookup import find
+from ttpfl.errors import DataError, RecipeError
+from ttpfl.experiment.checks import check_config, check_modules, check_paper, checked_method
+from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, fitting, known_key, located, merged
+from ttpfl.experiment.toml import dotted
 
 TOP = {
     "title": str, "question": str, "kind": str, "seeds": list, "methods": list, "entries": list,
-    "cases": dict, "only": list, "paper": dict, "presets": dict, **dict.fromkeys(SECTIONS, dict),
+    "cases": dict, "only": list, "paper": dict, **dict.fromkeys(SECTIONS, dict),
 }  # fmt: skip
 ENTRY = {"label": str, "method": str, "config": dict, "rates": dict}
 BASE = "paper"  # the preset that changes nothing
 COMPARISON, TOY = "comparison", "toy"
 KINDS = (COMPARISON, TOY)
+OF_TOY = ("title", "question", "kind", "seeds", "paper")  # nothing else decides about the toy example
+
+Keys = tuple[str, ...]
+"""The way to a value through tables."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +49,20 @@ class Recipe:
     name: str
     tree: Tree
     preset: str = BASE
-    changes: Mapping[str, Any] = ()  # type: ignore[assignment]
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """What the user changed, each by its full key: `{"train.rounds": 10}`."""
 
     def __post_init__(self) -> None:
         _check(self.tree, self.name)
-        for case in self.cases:
-            self.config(case, 0)
-        for entry in self.entries:
-            _check_method(entry)
-            Config.of(merged(self._sections(), entry.rates), 0)
+        if self.compares:
+            for case in self.cases:
+                with located(case and f"case {case}"):
+                    self._check_case(case)
+
+    @property
+    def compares(self) -> bool:
+        """Whether methods are compared."""
+        return self.kind == COMPARISON
 
     @property
     def title(self) -> str:
@@ -70,7 +82,7 @@ class Recipe:
     @property
     def cases(self) -> list[str]:
         """The names of the columns, or of the points of a line."""
-        cases = list(self.tree.get("cases", {"": {}}))
+        cases = list(self.tree.get("cases") or {"": {}})
         only = self.tree.get("only") or cases
         for name in only:
             known_key("cases", name, cases)
@@ -85,13 +97,17 @@ class Recipe:
             for said in self.tree.get("entries", [])
         ]
 
+    def said_by(self, case: str) -> Tree:
+        """The sections that a case says otherwise."""
+        return dict(self.tree.get("cases", {}).get(case, {}))
+
     def config(self, case: str, seed: int) -> Config:
         """A case with everything decided."""
-        return Config.of(merged(self._sections(), self._case(case)), seed)
+        return Config.of(merged(self._sections(), self.said_by(case)), seed)
 
     def rates_config(self, case: str, seed: int, entry: Entry, kind: str) -> Config:
         """Where the rates of an entry are learned: `kind` is what the method needs."""
-        tree = merged(merged(self._sections(), self._case(case)), entry.rates)
+        tree = merged(merged(self._sections(), self.said_by(case)), entry.rates)
         return Config.of(merged(tree, {} if kind == "all" else {"learn": {"only": kind}}), seed)
 
     @property
@@ -99,11 +115,25 @@ class Recipe:
         """Of everything that it says."""
         return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def folder(self) -> str:
+        """What the folder of its results is called: those of other changes are kept apart."""
+        said = hashlib.sha256(json.dumps(self.changes, sort_keys=True).encode()).hexdigest()
+        return f"{self.name}-{self.preset}" + (f"-{said[:8]}" if self.changes else "")
+
+    def _check_case(self, case: str) -> None:
+        """Before hours of training, and not after them."""
+        config = self.config(case, 0)
+        check_config(config)
+        for entry in self.entries:
+            method = checked_method(entry.label, entry.method, entry.config)
+            check_modules(entry.label, method, config.model.name)
+            if entry.rates:
+                with located(f"rates of {entry.label!r}"):
+                    check_config(self.rates_config(case, 0, entry, "all"))
+
     def _sections(self) -> Tree:
         return {name: self.tree.get(name, {}) for name in SECTIONS}
-
-    def _case(self, name: str) -> Tree:
-        return dict(self.tree.get("cases", {}).get(name, {}))
 
 
 def read(recipe: str | PathLike[str], preset: str | None = None, changes: Iterable[str] = ()) -> Recipe:
@@ -117,22 +147,30 @@ def read(recipe: str | PathLike[str], preset: str | None = None, changes: Iterab
     ttpfl.errors.RecipeError: there is no key 'round' in train; did you mean 'rounds'? Known: rounds, ...
     """
     path = find_file(recipe)
+    trees = _presets(path)
+    for name, tree in trees.items():  # all of them: a mistake shall not wait until its preset is chosen
+        with located("" if name == BASE else f"preset {name}"):
+            Recipe(path.stem, tree, name)
+    chosen = preset or BASE
     try:
-        tree = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path} is not sound TOML: {error}") from None
-    presets = tree.pop("presets", {})
-    if preset not in (None, BASE):
-        tree = merged(tree, known_key("presets", str(preset), presets))
-    made = dict(map(_change, changes))
-    for key, value in made.items():
-        tree = merged(tree, _nested(key, value))
-    return Recipe(path.stem, tree, preset or BASE, made)
+        tree = find("preset", chosen, trees)
+    except DataError as error:
+        raise RecipeError(f"{path.stem}: {error}") from None
+    made: dict[Keys, Any] = {}
+    for change in map(_change, changes):
+        for keys, value in _leaves(change):
+            if keys in made:
+                raise RecipeError(f"--set {dotted(keys)} is both {made[keys]!r} and {value!r}: leave out one")
+            made[keys] = value
+        tree = merged(tree, change)
+    found = Recipe(path.stem, tree, chosen, {dotted(keys): value for keys, value in made.items()})
+    _check_reach(found, made)
+    return found
 
 
 def presets(recipe: str | PathLike[str]) -> list[str]:
     """The presets of a recipe."""
-    return [BASE, *tomllib.loads(find_file(recipe).read_text()).get("presets", {})]
+    return list(_presets(find_file(recipe)))
 
 
 def find_file(recipe: str | PathLike[str]) -> Path:
@@ -156,53 +194,117 @@ def folder() -> Path:
     return next(place for place in (package / "recipes", package.parents[1] / "recipes") if place.is_dir())
 
 
+def _presets(path: Path) -> dict[str, Tree]:
+    """What a file says with each of its presets; the first is the recipe as it stands."""
+    try:
+        tree = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not sound TOML: {error}") from None
+    said = fitting("presets", tree.pop("presets", {}), dict)
+    if BASE in said:
+        raise RecipeError(
+            f"presets.{BASE} is in {path}, but that is the recipe as it stands: use another name"
+        )
+    return {BASE: tree, **{name: merged(tree, fitting(f"presets.{name}", said[name], dict)) for name in said}}
+
+
 def _check(tree: Tree, name: str) -> None:
+    """The keys and the kinds of their values, whatever the cases make of them."""
     _kinds(tree, TOP, "recipe")
     known_key("the kinds of recipes", tree.get("kind", COMPARISON), KINDS)
+    seeds = tree.get("seeds", [0])
+    if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds) or len({*seeds}) < len(seeds):
+        raise RecipeError(f"seeds are {seeds}: they must be whole numbers from 0, at least one, none twice")
+    check_paper(tree.get("paper", {}))
+    if tree.get("kind") == TOY:
+        for key in tree:
+            known_key("recipes of kind toy", key, OF_TOY)
+        return
     for section in SECTIONS:
         checked(section, tree.get(section, {}))
     for case, said in tree.get("cases", {}).items():
-        for section in said:
-            known_key(f"cases.{case}", section, SECTIONS)
-    for number, said in enumerate(tree.get("entries", [])):
-        _kinds(said, ENTRY, f"entries[{number}]")
+        _check_sections(f"cases.{case}", said)
+    _check_lines(tree, name)
+
+
+def _check_lines(tree: Tree, name: str) -> None:
+    """What is compared: every line has a label of its own, and a method."""
+    entries = tree.get("entries", [])
+    for number, said in enumerate(entries):
+        _kinds(fitting(f"entries[{number}]", said, dict), ENTRY, f"entries[{number}]")
         for key in ("label", "method"):
             if key not in said:
                 raise RecipeError(f"entries[{number}] has no {key}: {said}")
-    if not all(isinstance(seed, int) and seed >= 0 for seed in tree.get("seeds", [])):
-        raise RecipeError(f"seeds are {tree['seeds']}: they must be whole numbers from 0")
-    labels = [*tree.get("methods", []), *(said["label"] for said in tree.get("entries", []))]
+        _check_sections(f"rates of {said['label']!r}", said.get("rates", {}))
+    methods = [
+        fitting(f"methods[{number}]", said, str) for number, said in enumerate(tree.get("methods", []))
+    ]
+    labels = [*methods, *(said["label"] for said in entries)]
+    if not labels:
+        raise RecipeError(f"{name} compares nothing: give methods, such as methods = ['none', 'atp-batch']")
     if twice := {label for label in labels if labels.count(label) > 1}:
         raise RecipeError(f"{sorted(twice)[0]!r} is compared twice in {name}: give it another label")
 
 
-def _check_method(entry: Entry) -> None:
-    """Before hours of training, and not after them."""
-    if entry.method != TOY:
-        try:
-            make(entry.method, **entry.config)
-        except MethodError as error:
-            raise RecipeError(f"{entry.label!r}: {error}") from None
+def _check_sections(where: str, said: Any) -> None:
+    for section, keys in fitting(where, said, dict).items():
+        known_key(where, section, SECTIONS)
+        checked(section, keys)
 
 
 def _kinds(tree: Tree, kinds: Mapping[str, type], where: str) -> None:
     for key, value in tree.items():
-        kind = known_key(where, key, kinds)
-        if not isinstance(value, kind):
-            raise RecipeError(f"{key} in {where} is {value!r}: it must be a {kind.__name__}")
+        fitting(f"{key} in {where}", value, known_key(where, key, kinds))
 
 
-def _change(text: str) -> tuple[str, Any]:
-    key, equals, value = (part.strip() for part in text.partition("="))
-    if not key or not equals:
+def _check_reach(recipe: Recipe, changed: Iterable[Keys]) -> None:
+    """A change that no case takes notice of is a mistake: the results would claim that it was made."""
+    for path in changed:
+        of_cases = path[0] == "cases" and len(path) > 1
+        if of_cases and path[1] not in recipe.cases:
+            run = ", ".join(recipe.cases)
+            raise RecipeError(f"--set {dotted(path)} changes nothing: of the cases, only {run} will be run")
+        if path[0] in SECTIONS and all(_says(recipe.said_by(case), path) for case in recipe.cases):
+            instead = dotted(("cases", recipe.cases[0], *path))
+            raise RecipeError(
+                f"--set {dotted(path)} changes nothing, since every case says its own: set {instead} and so on"
+            )
+
+
+def _says(tree: Any, path: Keys) -> bool:
+    for key in path:
+        if not isinstance(tree, dict) or key not in tree:
+            return False
+        tree = tree[key]
+    return True
+
+
+def _change(text: str) -> Tree:
+    """One `--set` as a tree; names with dots or equals signs stand in quotation marks.
+
+    >>> _change('cases."batch=5".data.shift=label')
+    {'cases': {'batch=5': {'data': {'shift': 'label'}}}}
+    """
+    found = re.fullmatch(r'((?:"[^"]*"|[^"=])+)=(.*)', text.strip(), re.S)
+    if found is None or not found[1].strip():
         raise RecipeError(f"--set {text}: it takes the form key=value, such as train.rounds=10")
-    try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key, value  # text without quotation marks
-
-
-def _nested(key: str, value: Any) -> Tree:
-    for part in reversed(key.split(".")):
-        value = {part: value}
+    value = _value(found[2].strip())
+    for quoted, plain in reversed(re.findall(r'(?:^|\.)\s*(?:"([^"]*)"|([^."]*))', found[1].strip())):
+        value = {quoted or plain.strip(): value}
     return dict(value)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # text without quotation marks
+
+
+def _leaves(tree: Tree, above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Every value with the keys that lead to it."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key), value

@@ -1,0 +1,96 @@
+"""What cannot work is refused when a recipe is read, as far as that is known without data."""
+
+import json
+import pkgutil
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ttpfl.data.lookup import find
+from ttpfl.data.own_clients import own_setting
+from ttpfl.data.registry import facts, options
+from ttpfl.data.setting import setting_of
+from ttpfl.errors import MethodError, RecipeError
+from ttpfl.experiment.config import Config, Data, fitting, known_key, located
+from ttpfl.federation.model_work import algorithm_of
+from ttpfl.methods import Method, make
+from ttpfl.methods.fixed_rates import FixedRates
+from ttpfl.models.build import MODELS, build
+
+
+def check_config(config: Config) -> None:
+    """The names that a case says: of data, domain, network and algorithm."""
+    with located("data"):
+        _check_data(config.data)
+    with located("model"):
+        _check_network(config.model.name)
+    with located("train"):
+        algorithm_of(config.train)
+
+
+def checked_method(label: str, name: str, config: Mapping[str, Any]) -> Method:
+    """The method of a line of the comparison with its hyper-parameters."""
+    try:
+        return _made(name, json.dumps(config))
+    except (MethodError, TypeError) as error:  # a text where a number is compared with another
+        raise RecipeError(f"{label!r}: {error}") from None
+
+
+@lru_cache
+def _made(name: str, config: str) -> Method:
+    """Looking for methods of installed packages takes long, and presets and cases repeat most lines."""
+    return make(name, **json.loads(config))
+
+
+def check_modules(label: str, method: Method, network: str) -> None:
+    """Rates that are fixed by patterns of names need a module of such a name."""
+    if not isinstance(method, FixedRates) or network not in MODELS:
+        return
+    names = _module_names(network)
+    if not any(fnmatchcase(name, pattern) for name in names for pattern in method.modules.split("|")):
+        begin = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+        raise RecipeError(
+            f"{label!r}: {network} has no module {method.modules!r}; the names of its modules begin with {begin}"
+        )
+
+
+def check_paper(paper: Mapping[str, Any]) -> None:
+    """Figures to compare with: for each label and case a mean and a standard deviation."""
+    for label, of_cases in paper.items():
+        for case, figures in fitting(f"paper.{label}", of_cases, dict).items():
+            said = figures if isinstance(figures, list) else []
+            if len(said) != 2 or not all(type(figure) in (int, float) for figure in said):
+                raise RecipeError(f"paper.{label}.{case} is {figures!r}: it takes [mean, standard deviation]")
+
+
+def _check_data(data: Data) -> None:
+    known = facts(data.name)
+    for option in data.options:
+        known_key("data.options", option, options(data.name))
+    if not known.classes:  # found in the user's own data
+        own_setting(data.choices)
+        return
+    setting = setting_of(known.defaults, data.choices)
+    if setting.kind.domains and setting.held_out is None:
+        raise RecipeError(f"held_out is not set: it takes one of {', '.join(known.domains)}")
+    if setting.held_out is not None:
+        find("domain", setting.held_out, dict.fromkeys(known.domains))
+
+
+def _check_network(name: str) -> None:
+    if ":" not in name:
+        find("network", name, {**MODELS, "package.module:function": None})
+        return
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RecipeError(f"the network {name!r} cannot be imported: {error}") from None
+
+
+@lru_cache
+def _module_names(network: str) -> tuple[str, ...]:
+    with torch.device("meta"):  # names alone, no weights
+        return tuple(build(network, num_classes=10, image_size=32).state_dict())
