@@ -178,7 +178,7 @@ def test_a_change_of_a_case_that_is_not_run_is_refused(path: Path) -> None:
 
 
 def test_a_change_that_comes_twice_is_refused(path: Path) -> None:
-    with pytest.raises(RecipeError, match="--set train.lr is both 2 and 3: leave out one"):
+    with pytest.raises(RecipeError, match=r"--set train\.lr is both 2 and 3: leave out one"):
         read(path, changes=["train.lr=2", "train={lr=3}"])
 
 
@@ -215,7 +215,7 @@ def test_other_changes_have_another_folder(path: Path) -> None:
 
 def test_unknown_recipes_and_presets(path: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        RecipeError, match="small: there is no preset 'cpus'; did you mean 'cpu'.* Known: paper, cpu"
+        RecipeError, match=r"small: there is no preset 'cpus'; did you mean 'cpu'.* Known: paper, cpu"
     ):
         read(path, "cpus")
     with pytest.raises(RecipeError, match="did you mean 'demo'"):

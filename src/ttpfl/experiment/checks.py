@@ -53,7 +53,8 @@ def check_modules(label: str, method: Method, network: str) -> None:
     if not any(fnmatchcase(name, pattern) for name in names for pattern in method.modules.split("|")):
         begin = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
         raise RecipeError(
-            f"{label!r}: {network} has no module {method.modules!r}; the names of its modules begin with {begin}"
+            f"{label!r}: {network} has no module {method.modules!r}; "
+            f"the names of its modules begin with {begin}"
         )
 
 

@@ -34,7 +34,7 @@ def machine() -> str:
 
 @lru_cache(maxsize=1)
 def _commit() -> dict[str, str]:
-    """The commit, with "-dirty" where files differ from it; nothing where there is no repository or no git."""
+    """The commit, with "-dirty" where files differ from it; nothing without a repository, or without git."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return {}

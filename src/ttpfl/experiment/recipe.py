@@ -267,7 +267,7 @@ def _check_reach(recipe: Recipe, changed: Iterable[Keys]) -> None:
         if path[0] in SECTIONS and all(_says(recipe.said_by(case), path) for case in recipe.cases):
             instead = dotted(("cases", recipe.cases[0], *path))
             raise RecipeError(
-                f"--set {dotted(path)} changes nothing, since every case says its own: set {instead} and so on"
+                f"--set {dotted(path)} changes nothing, since every case says its own: set {instead}"
             )
 
 
