@@ -143,7 +143,7 @@ def picture(
 
 def _tell_of_other_results(path: Path, recipe: "Recipe") -> None:
     """A recipe that was edited, or another one of its name, has the same folder."""
-    from ttpfl.experiment.tables import load
+    from ttpfl.report.tables import load
 
     if path.exists() and load(path).get("recipe", {}).get("hash") != recipe.hash:
         warn(f"{path} is of another state of {recipe.name}, and will be replaced; --out keeps it")
