@@ -8,9 +8,9 @@ import pytest
 
 from ttpfl.errors import RecipeError, TtpflError
 from ttpfl.experiment import recipe as recipes
+from ttpfl.experiment.complete import complete
 from ttpfl.experiment.config import Config, merged
 from ttpfl.experiment.recipe import Recipe, read
-from ttpfl.experiment.toml import complete
 
 SMALL = """
 title = "small"
@@ -109,7 +109,7 @@ def test_rates_may_come_from_elsewhere(path: Path) -> None:
         ("cases.a=3", "cases.a is 3: it takes a table"),
         ("cases.a.train=3", "train is 3: it must be a table"),
         ("paper.none=3", "paper.none is 3: it takes a table"),
-        ("paper.none.a=3", "paper.none.a is 3: it takes [mean, standard deviation]"),
+        ("paper.none.a=3", "paper.none.a is 3: it takes [mean] or [mean, sd]"),
         ("presets.cpu.train.rounds=3", "no key 'presets' in recipe"),
         ("train.workers=3", "no key 'workers' in train"),
         ("learn.workers=3", "no key 'workers' in learn"),

@@ -97,8 +97,8 @@ def list_recipes(json: Json = False) -> None:
 @recipe_app.command("show")
 def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None) -> None:
     """A recipe in full, with all defaults."""
+    from ttpfl.experiment.complete import complete
     from ttpfl.experiment.recipe import read
-    from ttpfl.experiment.toml import complete
 
     typer.echo(complete(read(recipe, preset, set_ or ())))
 

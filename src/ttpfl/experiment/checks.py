@@ -59,12 +59,12 @@ def check_modules(label: str, method: Method, network: str) -> None:
 
 
 def check_paper(paper: Mapping[str, Any]) -> None:
-    """Figures to compare with: for each label and case a mean and a standard deviation."""
+    """Figures to compare with: for each label and case a mean, and a standard deviation if there is one."""
     for label, of_cases in paper.items():
         for case, figures in fitting(f"paper.{label}", of_cases, dict).items():
             said = figures if isinstance(figures, list) else []
-            if len(said) != 2 or not all(type(figure) in (int, float) for figure in said):
-                raise RecipeError(f"paper.{label}.{case} is {figures!r}: it takes [mean, standard deviation]")
+            if len(said) not in (1, 2) or not all(type(figure) in (int, float) for figure in said):
+                raise RecipeError(f"paper.{label}.{case} is {figures!r}: it takes [mean] or [mean, sd]")
 
 
 def _check_data(data: Data) -> None:
