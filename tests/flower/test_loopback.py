@@ -38,6 +38,12 @@ def test_a_part_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     assert processes_below(tmp_path) == {}
 
 
+def test_a_part_that_ended_before_anybody_looked_does_not_run() -> None:
+    with subprocess.Popen(["true"]) as process:
+        pass
+    assert not loopback.Started(process.pid, "").alive
+
+
 def test_what_others_started_there_goes_on(tmp_path: Path) -> None:
     """As a site in earnest does, whose operator runs the same script."""
     federation = federation_of_sleepers(tmp_path, "exec sleep 600")

@@ -35,7 +35,8 @@ class Started(NamedTuple):
         """Whether it still runs."""
         if (child := _children.get(self.pid)) is not None:
             child.poll()  # a child that has ended is gone only when its parent has looked
-        return _since(self.pid) == self.since
+        # One that ended before anybody looked has no time, and one that is gone has none, either.
+        return bool(self.since) and _since(self.pid) == self.since
 
 
 def up(federation: Federation, seconds: float = 120) -> None:
