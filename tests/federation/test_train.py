@@ -204,7 +204,7 @@ def test_a_client_weighs_what_it_has_however_it_is_given(tmp_path: Path) -> None
 
     class Silent(Site):
         def size(self, part: str) -> int:
-            raise NotImplementedError
+            raise OSError("nobody has counted")
 
     big, small = pair(12, 1), pair(4, 2)
     expected = run(linear(), [big, small], shuffle=False, epochs=4)
