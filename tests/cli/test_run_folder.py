@@ -36,3 +36,11 @@ def test_a_recipe_that_was_edited_replaces_its_results_with_a_word(tmp_path: Pat
         told.append(run(str(recipe), "--out", str(tmp_path / "runs")).stderr)
     assert ["will be replaced" in text for text in told] == [False, False, True]
     assert seeds(tmp_path / "runs") == {"own-paper": {1}}
+
+
+def test_damaged_results_are_made_again(tmp_path: Path) -> None:
+    results = tmp_path / "figure9-toy-paper" / "results.json"
+    results.parent.mkdir()
+    results.write_text('{"half')
+    assert "will be replaced" in run("figure9-toy", "--out", str(tmp_path)).stderr
+    assert seeds(tmp_path) == {"figure9-toy-paper": {0}}

@@ -143,9 +143,16 @@ def picture(
 
 def _tell_of_other_results(path: Path, recipe: "Recipe") -> None:
     """A recipe that was edited, or another one of its name, has the same folder."""
+    from ttpfl.errors import ReportError
     from ttpfl.report.tables import load
 
-    if path.exists() and load(path).get("recipe", {}).get("hash") != recipe.hash:
+    if not path.exists():
+        return
+    try:
+        same = load(path).get("recipe", {}).get("hash") == recipe.hash
+    except ReportError:  # damaged, or of another version: it can be made again
+        same = False
+    if not same:
         warn(f"{path} is of another state of {recipe.name}, and will be replaced; --out keeps it")
 
 
