@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from io import BytesIO
@@ -11,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
+from flwr.common.constant import ErrorCode
 from in_process import (
     BUILD,
     NAMES,
     Clock,
     InProcessGrid,
+    Node,
     begin_model,
     largest_difference,
     local_clients,
@@ -141,6 +144,38 @@ def test_an_interrupted_run_goes_on_to_the_same_rates(sites: dict[str, Path], tm
     carry_out(make(out=str(tmp_path / "run")), InProcessGrid(sites))  # type: ignore[arg-type]
     whole, resumed = (Rates.load(tmp_path / run / "rates.safetensors") for run in ("whole", "run"))
     assert torch.equal(whole.values, resumed.values)
+
+
+def test_a_run_that_is_stopped_does_not_count_its_last_round(sites: dict[str, Path], tmp_path: Path) -> None:
+    """Flower forgets a stopped run's messages: those that are open look like errors of their sites."""
+
+    class Stopped(InProcessGrid):
+        over = False
+
+        def get_nodes(self) -> Iterator[Node]:
+            if self.over:
+                raise ConnectionError("401: the run was stopped")
+            return super().get_nodes()
+
+    def forget(name: str, reply: Message) -> Message:
+        if name != "west" or _round(reply) != 1:
+            return reply
+        grid.over = True
+        error = Message(Error(ErrorCode.MESSAGE_UNAVAILABLE, "the message is unavailable"), reply_to=reply)
+        error.metadata.__dict__["_reply_to_message_id"] = reply.metadata.reply_to_message_id
+        return error
+
+    begin_model(tmp_path / "model.safetensors")
+    out, settings = tmp_path / "run", {**asdict(LEARN), "rounds": 2}
+    order = Order("learn", str(tmp_path / "model.safetensors"), out=str(out), sites=NAMES, settings=settings)
+    grid = Stopped(sites, fault=forget)
+    with pytest.raises(ConnectionError):
+        carry_out(order, grid)  # type: ignore[arg-type]
+    carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
+    history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    assert [record["failed"] for record in history] == [[], []]
+    whole, _, _ = learned(InProcessGrid(sites), tmp_path)
+    assert torch.equal(whole.rates.values, Rates.load(out / "rates.safetensors").values)
 
 
 def _round(reply: Message) -> int:

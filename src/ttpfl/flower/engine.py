@@ -74,6 +74,10 @@ class GridEngine:
             if job.client in present
         }
         replies = self._exchange(letters)
+        if any(client not in replies or failure_of(replies[client]) for client in letters):
+            # The messages of a run that is being stopped vanish, as if sites had failed. Flower answers no
+            # further question of such a run, so this one ends it here, before the round counts without them.
+            self._nodes()
         for job in jobs:
             if job.client not in present:
                 yield Answer(job, message, {}, "is not connected")
