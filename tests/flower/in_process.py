@@ -102,7 +102,8 @@ class InProcessGrid:
             reply = self.fault(name, call(self.sites[name], message))
             if reply is not None:
                 self.replies.append(reply)
-                self._waiting[identity] = self.clock() + self.seconds.get(name, 0.0), reply
+                there = self.clock() + self.seconds.get(name, 0.0)
+                self._waiting[reply.metadata.reply_to_message_id] = there, reply
         return identities
 
     def pull_messages(self, identities: Iterable[str]) -> list[Message]:

@@ -33,6 +33,7 @@ from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.order import Order
 from ttpfl.flower.patience import Patience
+from ttpfl.flower.replies import Counts
 from ttpfl.flower.run_lock import alone, died
 from ttpfl.flower.server_app import RemoteSite, carry_out
 from ttpfl.models import build, load_model, save_model
@@ -376,7 +377,7 @@ def test_sites_do_not_wait_for_each_other(tmp_path: Path) -> None:
     assert result.history[0]["failed"] == ["south"]  # the others were ready after two seconds
     assert 60 <= clock.now < 65
     to_south = [message.metadata.message_type for message in grid.sent if message.metadata.dst_node_id == 2]
-    assert to_south == ["train.task", "query.model"]
+    assert to_south == ["train.task", "query.nudge", "query.model"]
     again, _, _ = learned(grid, tmp_path, replace(LEARN, rounds=1))
     assert again.history[0]["failed"] == []  # it kept the model
 
@@ -412,6 +413,35 @@ def test_errors_do_not_cut_off_slow_sites(tmp_path: Path) -> None:
     result, _, clock = learned(grid, tmp_path, settings)
     assert result.history[0]["failed"] == ["north", "south"]
     assert 200 <= clock.now < 310  # it had to ask for the model, too
+
+
+def test_a_site_that_is_an_answer_behind_takes_part(sites: dict[str, Path], tmp_path: Path) -> None:
+    """Its Flower process keeps an answer until the next message comes, as it does after some stopped runs."""
+    whole, _, _ = learned(InProcessGrid(sites), tmp_path)  # now all have the model
+    kept: list[Message | None] = [None]
+
+    def behind(name: str, reply: Message) -> Message | None:
+        if name != "south":
+            return reply
+        kept.append(reply)
+        return kept[-2]
+
+    grid = InProcessGrid(sites, fault=behind)
+    result, engines, clock = learned(grid, tmp_path)
+    assert [record["failed"] for record in result.history] == [[], []]
+    assert torch.equal(result.rates.values, whole.rates.values)
+    assert clock.now < 45  # a nudge in each of the two rounds
+    assert [m.metadata.message_type for m in grid.sent].count("query.nudge") == 2
+    assert engines[0].counts == Counts()
+
+
+def test_a_slow_site_is_nudged_once(sites: dict[str, Path], tmp_path: Path) -> None:
+    """It gets to it only when its work is done; a second one would tell it nothing new."""
+    learned(InProcessGrid(sites), tmp_path)
+    grid = InProcessGrid(sites, seconds={"south": 55.0})
+    result, _, _ = learned(grid, tmp_path, replace(LEARN, rounds=1))
+    assert [record["failed"] for record in result.history] == [[]]
+    assert [m.metadata.message_type for m in grid.sent].count("query.nudge") == 1
 
 
 def test_late_and_duplicate_answers_are_counted_and_ignored(sites: dict[str, Path], tmp_path: Path) -> None:

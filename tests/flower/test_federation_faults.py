@@ -30,7 +30,7 @@ from ttpfl.rates import Rates
 
 pytestmark = pytest.mark.slow
 
-LET_IN = b"Activated node_id"
+LET_IN, WELCOME = b"Activated node_id", "SuperNode ID"  # what the superlink and the node say
 KEY = "--auth-supernode-private-key"
 
 
@@ -118,14 +118,14 @@ def test_strangers_are_refused(federation: Federation, tmp_path: Path) -> None:
     # First, one with the same options and a registered key is let in: else the rest would show nothing.
     with _registered(federation, tmp_path / "known") as key:
         begun = _log(federation)
-        friend = _knock(federation, tmp_path, "friend", _flat(right | {KEY: str(key)}))
+        friend, words = _knock(federation, tmp_path, "friend", _flat(right | {KEY: str(key)}))
         try:
-            until(lambda: LET_IN in _log(federation)[len(begun) :] or friend.poll() is not None)
+            until(lambda: WELCOME in words.read_text() or friend.poll() is not None)
         finally:
             friend.terminate()
-        words, _ = friend.communicate(timeout=PATIENCE)
-        assert LET_IN in _log(federation)[len(begun) :], words
-        assert "SuperNode ID" in words
+            friend.wait(PATIENCE)
+        assert WELCOME in words.read_text()
+        assert LET_IN in _log(federation)[len(begun) :]
     attempts: dict[str, list[str]] = {
         "unregistered key": _flat(right | {KEY: str(tmp_path / "stranger")}),
         "no key": _flat(right),
@@ -136,10 +136,9 @@ def test_strangers_are_refused(federation: Federation, tmp_path: Path) -> None:
     }
     begun = _log(federation)
     started = {name: _knock(federation, tmp_path, name, options) for name, options in attempts.items()}
-    for name, process in started.items():
-        words, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode != 0, name
-        assert "SuperNode ID" not in words, name
+    for name, (process, words) in started.items():
+        assert process.wait(PATIENCE) != 0, name
+        assert WELCOME not in words.read_text(), name
     assert LET_IN not in _log(federation)[len(begun) :]
 
 
@@ -153,18 +152,19 @@ def _registered(federation: Federation, path: Path) -> Iterator[Path]:
     control.flwr(federation, "supernode", "unregister", str(said["node-id"]), "federation")
 
 
-def _knock(federation: Federation, folder: Path, name: str, options: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            *(control.program("flower-supernode"), "--superlink", federation.address, *options),
-            *("--max-retries", "1", "--max-wait-time", "5", "--isolation", "process"),
-            *("--host", "127.0.0.1", "--port", str(free_port())),
-        ],
-        env=environment(folder / name.replace(" ", "-")),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def _knock(
+    federation: Federation, folder: Path, name: str, options: list[str]
+) -> tuple[subprocess.Popen[bytes], Path]:
+    """A process that wants to take part, and the file with what it says."""
+    words = folder / f"{name}.txt"
+    program = [
+        *(control.program("flower-supernode"), "--superlink", federation.address, *options),
+        *("--max-retries", "1", "--max-wait-time", "5", "--isolation", "process"),
+        *("--host", "127.0.0.1", "--port", str(free_port())),
+    ]
+    home = environment(folder / name.replace(" ", "-"))
+    with words.open("w") as file:
+        return subprocess.Popen(program, env=home, stdout=file, stderr=subprocess.STDOUT), words
 
 
 def _log(federation: Federation) -> bytes:

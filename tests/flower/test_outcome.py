@@ -117,7 +117,7 @@ def test_a_run_with_the_local_engine_is_left_alone(tmp_path: Path) -> None:
 
 def test_patience_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order = ordered(tmp_path, monkeypatch, "--deadline", "7", "--longest", "77")
-    assert order.patience == {"deadline": 7, "longest": 77, "connect": 7}
+    assert order.patience == {"deadline": 7, "longest": 77, "connect": 7, "quiet": 20}
 
 
 def test_the_server_app_writes_the_tensorboard_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

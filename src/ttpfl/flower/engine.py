@@ -13,7 +13,16 @@ from torch import Tensor
 
 from ttpfl.errors import RefusedError
 from ttpfl.federation.jobs import Answer, Job
-from ttpfl.flower.messages import TRAIN, ModelCard, Task, model_records, read_answer, task_records
+from ttpfl.flower.messages import (
+    MODEL,
+    NUDGE,
+    TRAIN,
+    ModelCard,
+    Task,
+    model_records,
+    read_answer,
+    task_records,
+)
 from ttpfl.flower.patience import Patience
 from ttpfl.flower.replies import Counts, Exchange, NotTaken, Reply, Waiting, count_strays, failure_of
 
@@ -129,11 +138,11 @@ class GridEngine:
 
         def send(client: int, kind: str) -> str:
             node, task = letters[client]
-            records = task if kind == TRAIN else model_records(self._assignment.card, self._state)
+            records = {TRAIN: lambda: task, MODEL: self._model, NUDGE: RecordDict}[kind]()
             return self._send(Message(records, node, kind, ttl=self._patience.longest))
 
         waiting = Waiting(set(letters), self._patience.deadline, self._patience.longest)
-        exchange, begin = Exchange(send, waiting), self._clock()
+        exchange, begin = Exchange(send, waiting, self._patience.quiet), self._clock()
         while waiting.open and self._clock() - begin < waiting.end:
             strays = []
             for reply in self._grid.pull_messages(sorted(exchange.open.keys() | self._given_up)):
@@ -146,9 +155,13 @@ class GridEngine:
                     strays.append(about)
             count_strays(strays, self._given_up, self.counts)
             if waiting.open:
+                exchange.nudge(self._clock() - begin)
                 self._sleep(POLL)
-        self._given_up |= exchange.open.keys()
+        self._given_up |= {identity for identity, letter in exchange.open.items() if letter.kind != NUDGE}
         return exchange.replies
+
+    def _model(self) -> RecordDict:
+        return model_records(self._assignment.card, self._state)
 
     def _send(self, message: Message) -> str:
         """The message's identity, by which its reply is found; empty if Flower does not take it."""

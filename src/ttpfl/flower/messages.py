@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TRAIN = "train.task"
 MODEL = "query.model"
+NUDGE = "query.nudge"  # empty; see `Exchange.nudge`
 
 REFUSED, FAILED, LACKING = 101, 102, 103
 """Codes of error replies: a site does not want to, could not, or lacks the model. Below 100: Flower's."""

@@ -13,3 +13,5 @@ class Patience:
     """At any rate."""
     connect: float = 60.0
     """For all sites to be connected, before the first round."""
+    quiet: float = 20.0
+    """Until a site that has said nothing is nudged."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from flwr.app import Message
 
-from ttpfl.flower.messages import LACKING, MODEL, TRAIN
+from ttpfl.flower.messages import LACKING, MODEL, NUDGE, TRAIN
 
 
 class NotTaken(NamedTuple):
@@ -88,11 +88,14 @@ class Exchange:
     Args:
         send: sends a client its message of a kind; gives the message's identity, or "" if it was not taken.
         waiting: for all clients of the round, and nobody else.
+        quiet: seconds until a client that has said nothing is nudged.
     """
 
-    def __init__(self, send: Callable[[int, str], str], waiting: Waiting) -> None:
-        self._send, self._waiting = send, waiting
+    def __init__(self, send: Callable[[int, str], str], waiting: Waiting, quiet: float) -> None:
+        self._send, self._waiting, self._quiet = send, waiting, quiet
         self._given_model: set[int] = set()
+        self._last: dict[int, float] = {}
+        """When something was sent to or came from a client."""
         self.open: dict[str, Letter] = {}
         """By identity."""
         self.replies: dict[int, Reply] = {}
@@ -107,7 +110,10 @@ class Exchange:
         if letter is None:
             return False
         client, kind = letter
-        if kind == MODEL and failure_of(reply) is None:
+        self._last[client] = at
+        if kind == NUDGE:
+            pass
+        elif kind == MODEL and failure_of(reply) is None:
             self._post(Letter(client, TRAIN), at)
         elif kind == TRAIN and _lacks_model(reply) and client not in self._given_model:
             self._given_model.add(client)
@@ -116,10 +122,22 @@ class Exchange:
             self._conclude(client, reply, at)
         return True
 
+    def nudge(self, at: float) -> None:
+        """Send an empty message to those who have said nothing for a while, again after every answer to it.
+
+        A run that is stopped just when a site fetches a message leaves that site's Flower process with an
+        answer too many. From then on it sends each answer only when the next message comes: this one.
+        """
+        nudged = {letter.client for letter in self.open.values() if letter.kind == NUDGE}
+        for client in sorted(self._waiting.open - nudged):
+            if at - self._last[client] >= self._quiet:
+                self._post(Letter(client, NUDGE), at)
+
     def _post(self, letter: Letter, at: float) -> None:
+        self._last[letter.client] = at
         if identity := self._send(*letter):
             self.open[identity] = letter
-        else:
+        elif letter.kind != NUDGE:
             self._conclude(letter.client, NotTaken(letter.kind), at)
 
     def _conclude(self, client: int, reply: Reply, at: float) -> None:

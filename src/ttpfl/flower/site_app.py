@@ -14,6 +14,7 @@ from ttpfl.flower.messages import (
     FAILED,
     LACKING,
     MODEL,
+    NUDGE,
     REFUSED,
     TRAIN,
     answer_records,
@@ -81,12 +82,16 @@ def _model(site: Site, message: Message) -> RecordDict | Error:
     return RecordDict()
 
 
+def _nudge(site: Site, message: Message) -> RecordDict:
+    return RecordDict()  # that it came is enough: see `ttpfl.flower.replies.Exchange.nudge`
+
+
 def _unknown(site: Site, message: Message) -> RecordDict | Error:
     kind, known = message.metadata.message_type, ", ".join(HANDLERS)
     raise RefusedError(f"the message has the type {kind!r}, not one of {known}")
 
 
-HANDLERS = {TRAIN: _task, MODEL: _model}
+HANDLERS = {TRAIN: _task, MODEL: _model, NUDGE: _nudge}
 
 
 def _failure(error: Exception, where: str) -> Error:
