@@ -36,6 +36,7 @@ def test_rates_learned_over_real_sites_are_the_local_ones(tmp_path: Path) -> Non
 
 def _check_what_left(lines: list[dict[str, object]]) -> None:
     """A site's own record of its messages: the model came once, and only rates and sums went."""
+    lines = [line for line in lines if line["type"] != "query.nudge"]  # empty, for sites that take long
     came = [line["type"] for line in lines if line["direction"] == "in"]
     assert came[:2] == ["train.task", "query.model"]
     assert set(came[2:]) == {"train.task"}
