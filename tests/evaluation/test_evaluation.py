@@ -138,6 +138,52 @@ def test_workers_and_interruptions_change_nothing(
         compare(model, other, chosen, run_dir=tmp_path)
 
 
+def test_rows_survive_whatever_happens_to_their_file(
+    evaluator: Evaluator, model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, path, done = [(make("none"), Knowledge())], tmp_path / "rows.jsonl", list[tuple[int, int]]()
+
+    def resumed() -> int:
+        """How many rows were computed."""
+        done.clear()
+        compare(model, evaluator, chosen, run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
+        return len(done)
+
+    assert resumed() == 3
+    whole = path.read_bytes()
+    head, first, *_ = whole.splitlines(keepends=True)
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full_disk)
+        assert resumed() == 0  # a sound file is not written again
+        path.write_bytes(whole[:-20])
+        with pytest.raises(OSError, match="No space left"):
+            resumed()
+        assert path.read_bytes() == whole[:-20]  # what there was is still there
+    assert resumed() == 1
+    for damaged in (b"", head[:20], head[:-1], bytes(100), b"{\n" + first):
+        path.write_bytes(damaged)
+        assert resumed() == 3
+        assert path.read_bytes().startswith(head)
+        assert resumed() == 0
+    path.write_bytes(whole.replace(first, first[:50] + b"\n"))
+    assert resumed() == 1
+
+
+def test_progress_counts_the_rows_that_were_asked_for(
+    evaluator: Evaluator, model: nn.Module, tmp_path: Path
+) -> None:
+    done = list[tuple[int, int]]()
+    for name in ("none", "em"):
+        done.clear()
+        chosen = [(make(name), Knowledge())]
+        compare(model, evaluator, chosen, run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
+        assert done == [(1, 3), (2, 3), (3, 3)]
+
+
 def test_summary_of_source_clients_is_their_sum(federated: data.Federated, model: nn.Module) -> None:
     bbse, source = make("bbse"), federated.population.source
     total = gather(bbse, model, source, 20, workers=2)

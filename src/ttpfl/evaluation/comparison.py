@@ -114,7 +114,7 @@ def compare(
         known[key] = row
         _append(run_dir, key, row)
         if progress is not None:
-            progress(len(known), len(jobs))
+            progress(len(jobs) - len(missing) + position + 1, len(jobs))
     return Comparison([known[key] for key in keys], setting)
 
 
@@ -156,23 +156,36 @@ def _hash_of(knowledge: Knowledge) -> str:
 
 
 def _read(run_dir: str | PathLike[str] | None, setting: dict[str, Any]) -> dict[str, Row]:
-    """The rows that an earlier run left; a half-written last line is not one."""
+    """The rows that an earlier run left; what it did not finish to write is not one."""
     if run_dir is None:
         return {}
     path = Path(run_dir) / "rows.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        path.write_text(json.dumps(setting) + "\n")
-        return {}
-    head, *lines = path.read_text().splitlines(keepends=True)
-    if json.loads(head) != setting:
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    head, *rows = map(_content, lines or [b""])
+    if head is not None and head != setting:
         raise DataError(f"{path} is of another comparison: choose another directory, or delete it")
-    rows = dict(json.loads(line) for line in lines if line.endswith("\n"))
-    path.write_text(head + "".join(json.dumps(item) + "\n" for item in rows.items()))
-    return rows
+    # Without a head nobody knows whose rows they are.
+    sound = [] if head is None else [row for row in rows if row is not None]
+    if head is None or len(sound) < len(rows):
+        with written_in_one_step(path) as file:
+            file.writelines(map(_line, [setting, *sound]))
+    return dict(sound)
+
+
+def _content(line: bytes) -> Any:
+    """Of a line that was written in full; else None."""
+    try:
+        return json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+
+
+def _line(content: Any) -> bytes:
+    return json.dumps(content).encode() + b"\n"
 
 
 def _append(run_dir: str | PathLike[str] | None, key: str, row: Row) -> None:
     if run_dir is not None:
-        with open(Path(run_dir) / "rows.jsonl", "a") as file:
-            file.write(json.dumps([key, row]) + "\n")
+        with open(Path(run_dir) / "rows.jsonl", "ab") as file:
+            file.write(_line([key, row]))
