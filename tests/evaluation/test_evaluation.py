@@ -184,6 +184,14 @@ def test_progress_counts_the_rows_that_were_asked_for(
         assert done == [(1, 3), (2, 3), (3, 3)]
 
 
+def test_a_method_comes_once(evaluator: Evaluator, model: nn.Module) -> None:
+    """Lines are grouped by name: of two variants they would be one, with the mean of both."""
+    twice = [(make(name, **config), Knowledge()) for name, config in
+             (("none", {}), ("em", {"iterations": 1}), ("em", {"iterations": 10}))]  # fmt: skip
+    with pytest.raises(DataError, match=r"^em comes more than once.* a recipe, whose entries have labels"):
+        compare(model, evaluator, twice, workers=0)
+
+
 def test_summary_of_source_clients_is_their_sum(federated: data.Federated, model: nn.Module) -> None:
     bbse, source = make("bbse"), federated.population.source
     total = gather(bbse, model, source, 20, workers=2)

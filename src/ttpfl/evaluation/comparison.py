@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -81,7 +82,7 @@ def compare(
     Args:
         model: the global model; it is not changed.
         evaluator: who holds the labels.
-        methods: each with what it knows from the source side.
+        methods: each with what it knows from the source side; each name once, since rows are told apart by it.
         run_dir: keeps each row as it comes (`rows.jsonl`), and goes on after an interruption.
         workers: processes; one per core if None.
         progress: told how many rows are there, and how many there will be.
@@ -97,6 +98,7 @@ def compare(
     workers = cores() if workers is None else workers
     if model.training:
         raise DataError(f"{type(model).__name__} is in training mode: put it into evaluation mode before")
+    _check_once([method.name for method, _ in methods])
     setting = _setting(model, evaluator)
     jobs = [(number, client) for number in range(len(methods)) for client in evaluator.clients()]
     heads = [[method.name, asdict(method), _hash_of(known)] for method, known in methods]
@@ -116,6 +118,14 @@ def compare(
         if progress is not None:
             progress(len(jobs) - len(missing) + position + 1, len(jobs))
     return Comparison([known[key] for key in keys], setting)
+
+
+def _check_once(names: Sequence[str]) -> None:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(
+            f"{', '.join(twice)} comes more than once, and rows are told apart by the method's name: compare "
+            "each variant on its own, or use a recipe, whose entries have labels"
+        )
 
 
 def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, knowledge: Knowledge) -> Row:
