@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conftest import untouched
 from ttpfl import data, models
-from ttpfl.errors import DataError, MethodError
+from ttpfl.errors import BatchError, DataError, MethodError
 from ttpfl.evaluation import Comparison, Evaluator, compare, gather
 from ttpfl.evaluation.metrics import figures
 from ttpfl.evaluation.streams import order_of
@@ -190,6 +190,24 @@ def test_a_method_comes_once(evaluator: Evaluator, model: nn.Module) -> None:
              (("none", {}), ("em", {"iterations": 1}), ("em", {"iterations": 10}))]  # fmt: skip
     with pytest.raises(DataError, match=r"^em comes more than once.* a recipe, whose entries have labels"):
         compare(model, evaluator, twice, workers=0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_failure_names_the_method_and_the_client(
+    evaluator: Evaluator, model: nn.Module, workers: int
+) -> None:
+    diverging = [(make("none"), Knowledge()), (make("tent", lr=1e35), Knowledge())]
+    with pytest.raises(BatchError, match=r"^tent fails at client 'target-0': the logits .* smaller step"):
+        compare(model, evaluator, diverging, workers=workers)
+
+
+@pytest.mark.parametrize("name", ["none", "em", "tent"])
+def test_methods_are_not_blamed_for_a_broken_model(evaluator: Evaluator, name: str) -> None:
+    model = small_population.network()
+    with torch.no_grad():
+        next(model.parameters()).fill_(math.nan)
+    with pytest.raises(BatchError, match=rf"^{name} fails at client 'target-0': the model itself gives"):
+        compare(model, evaluator, [(make(name), Knowledge())], workers=0)
 
 
 def test_summary_of_source_clients_is_their_sum(federated: data.Federated, model: nn.Module) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ttpfl.errors import DataError, DataMissingError
+from ttpfl.errors import DataError, DataMissingError, FederationError, MethodError
 from ttpfl.evaluation import Evaluator
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import recipe as recipes
@@ -108,6 +108,32 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert entry["loss"] == again["loss"]
 
 
+def test_a_line_that_diverges_does_not_keep_the_others_from_being_computed(tmp_path: Path) -> None:
+    recipe = tmp_path / "own.toml"
+    recipe.write_text(OWN.replace('["none", "atp-batch"]', '["none", "em"]') + DIVERGING)
+    own_clients(tmp_path / "data", 0)
+    for _ in range(2):
+        with pytest.raises(MethodError) as caught:
+            run(read(recipe), shop_in(tmp_path), tmp_path / "out")
+        said = str(caught.value)
+        assert [f"tent, far too fast (case {case}, seed 0): tent fails at" in said for case in "ab"] == [1, 1]
+        assert "client 'c'" in said
+        assert "All other lines are computed and kept" in said
+        assert not (tmp_path / "out" / "results.json").exists()  # where it would be missing unnoticed
+    shop = shop_in(tmp_path)
+    run(read(recipe, changes=["entries=[]"]), shop, tmp_path / "out")
+    assert shop.store.computed == []
+
+
+def test_what_ends_a_run_says_where_it_was(tmp_path: Path) -> None:
+    recipe = tmp_path / "own.toml"
+    recipe.write_text(OWN.replace("batch_size = 4", "lr = 1e300") + "cases = { a = {}, b = {} }\n")
+    own_clients(tmp_path / "data", 0)
+    with pytest.raises(FederationError) as caught:
+        run(read(recipe), shop_in(tmp_path), tmp_path / "out")
+    assert caught.value.__notes__ == ["in atp-batch", "in case a, seed 0"]
+
+
 def test_the_figures_are_those_of_the_model_at_the_clients(tmp_path: Path) -> None:
     """Without adaptation: counted by hand."""
     recipe, shop = read("demo", "smoke"), shop_in(tmp_path)
@@ -145,6 +171,13 @@ data = { name = "arrays" }
 train = { rounds = 1, batch_size = 8 }
 learn = { rounds = 1, batch_size = 4 }
 test = { batch_size = 8 }
+"""
+
+
+DIVERGING = """
+model = { name = "resnet18" }
+cases = { a = {}, b = { train.lr = 0.02 } }
+entries = [{ label = "tent, far too fast", method = "tent", config = { lr = 1e30 } }]
 """
 
 

@@ -9,12 +9,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ttpfl._version import __version__
 from ttpfl.data.clients import SourceClient
 from ttpfl.data.parallel import cores, in_order
-from ttpfl.errors import DataError
+from ttpfl.direction import check_finite
+from ttpfl.errors import BatchError, DataError
 from ttpfl.evaluation.evaluator import Evaluator, plain
 from ttpfl.evaluation.memory import extra_bytes
 from ttpfl.files import written_in_one_step
@@ -129,16 +130,30 @@ def _check_once(names: Sequence[str]) -> None:
 
 
 def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, knowledge: Knowledge) -> Row:
-    personal = method.personal(model, knowledge)
-    figures, seconds = evaluator.judge(client, personal)
+    personal, name = method.personal(model, knowledge), evaluator.target[client].id
+    try:
+        figures, seconds = evaluator.judge(client, personal)
+    except BatchError as error:
+        reason = _fault_of(model, evaluator.stream(client)[0]) or error
+        raise BatchError(f"{method.name} fails at client {name!r}: {reason}") from error
     _, plainly = evaluator.judge(client, plain(model))
     return {
         "method": method.name,
         "config": asdict(method),
-        "client": evaluator.target[client].id,
+        "client": name,
         **asdict(figures),
         "cost": {"time": seconds / plainly, "extra_bytes": extra_bytes(personal, model)},
     }
+
+
+def _fault_of(model: nn.Module, batches: Sequence[Tensor]) -> BatchError | None:
+    """What the global model itself cannot do; no method is to blame for that."""
+    try:
+        for batch in batches:
+            check_finite(plain(model)(batch))
+    except BatchError as error:
+        return error
+    return None
 
 
 def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:

@@ -1,9 +1,15 @@
 """Running a recipe: all cases and seeds through all stages, to one file of results."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ttpfl.errors import BatchError, MethodError
 from ttpfl.experiment import stages
+from ttpfl.experiment.config import located
 from ttpfl.experiment.entries import chosen
 from ttpfl.experiment.provenance import machine, versions
 from ttpfl.experiment.recipe import COMPARISON, TOY, Entry, Recipe
@@ -11,6 +17,8 @@ from ttpfl.experiment.samples import samples
 from ttpfl.experiment.store import write
 from ttpfl.experiment.toy_runs import toy_runs
 from ttpfl.experiment.workshop import Workshop
+
+log = logging.getLogger("ttpfl")
 
 FORMAT = 1
 FIGURES = ("accuracy", "loss", "ece", "entropy")
@@ -55,23 +63,54 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
 
 
 def compared(recipe: Recipe, shop: Workshop) -> list[Results]:
-    """Methods at the target clients of every case and seed."""
+    """Methods at the target clients of every case and seed.
+
+    A line that fails does not keep the others from being computed; but results without it would look as if
+    nobody had asked for it, so that there are none until it works, or is left out.
+    """
     for case in recipe.cases:  # before populations are built, which takes long
         stages.weights_file(shop, recipe.config(case, recipe.seeds[0]))
-    return [run_case(recipe, shop, case, seed) for case in recipe.cases for seed in recipe.seeds]
+    runs, failures = [], list[str]()
+    for case, seed in product(recipe.cases, recipe.seeds):
+        with located(_place(case, seed)):
+            runs.append(run_case(recipe, shop, case, seed, failures))
+    if failures:
+        raise MethodError(
+            f"{'; '.join(failures)}. All other lines are computed and kept: change those that fail, or leave "
+            "them out (methods, entries), and run again"
+        )
+    return runs
 
 
-def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int) -> Results:
+def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str]) -> Results:
     """One case and seed: the clients, the model, and every entry at every target client."""
-    config = recipe.config(case, seed)
-    return {
+    config, entries = recipe.config(case, seed), list[Results]()
+    found = {
         "case": case,
         "seed": seed,
         "config": config.flat(),
         **stages.population(shop, config),
         "training": stages.trained(shop, config)["history"],
-        "entries": [_entry(recipe, shop, case, seed, entry) for entry in recipe.entries],
+        "entries": entries,
     }
+    for entry in recipe.entries:
+        with located(entry.label), _put_off(failures, f"{entry.label} ({_place(case, seed)})"):
+            entries.append(_entry(recipe, shop, case, seed, entry))
+    return found
+
+
+def _place(case: str, seed: int) -> str:
+    return f"case {case}, seed {seed}" if case else f"seed {seed}"
+
+
+@contextmanager
+def _put_off(failures: list[str], line: str) -> Iterator[None]:
+    """What a method cannot do is noted; the error itself would keep a whole population in memory."""
+    try:
+        yield
+    except (BatchError, MethodError) as error:
+        failures.append(f"{line}: {error}")
+        log.warning("%s: %s; going on with the other lines", line, error)
 
 
 def _entry(recipe: Recipe, shop: Workshop, case: str, seed: int, entry: Entry) -> Results:

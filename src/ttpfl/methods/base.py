@@ -56,7 +56,9 @@ class Personal(ABC):
             (batch,), _ = checked(Inputs((batch,), {}))
             logits = self.adapt(batch).detach()
         if not all_finite(logits):
-            raise BatchError("the adapted model gives logits that are not finite: try a smaller step size")
+            raise BatchError(
+                "the logits are not finite: try a smaller step size, or check the model, if its own are not either"
+            )
         return logits
 
     @abstractmethod

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ttpfl.direction import check_finite
 from ttpfl.methods.base import Knowledge, Method, Personal, method
 
 
@@ -24,8 +25,7 @@ class NoAdaptation(Method):
 class _Plain(Personal):
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            logits: Tensor = self.model(batch)
-        return logits
+            return check_finite(self.model(batch))
 
     def reset(self) -> None:
         pass
