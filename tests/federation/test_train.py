@@ -352,6 +352,25 @@ def test_only_the_cohort_is_touched(tmp_path: Path, kept: bool) -> None:
     assert [record["clients"] for record in result.history] == [3, 3]
 
 
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_client_weighs_as_much_as_it_has_in_every_form(epochs: int) -> None:
+    """Also where batches are left out: 39 samples behind BatchNorm, in batches of 20."""
+    (x, y), other = pair(39, 1), pair(20, 2)
+    settings = TrainSettings(rounds=1, batch_size=20, epochs=epochs, shuffle=False, workers=0)
+
+    def with_form(form: Any) -> nn.Module:
+        return train(mlp(), [form, other], settings).model
+
+    tensors = with_form((x, y))
+    assert same_state(with_form(DataLoader(TensorDataset(x, y), batch_size=20)), tensors)
+    assert same_state(with_form(list(zip(x, y, strict=True))), tensors)
+    alone = [train(mlp(), [one], settings).model.state_dict() for one in ((x, y), other)]
+    for name, found in tensors.state_dict().items():
+        if found.is_floating_point():
+            expected = (39 * alone[0][name].double() + 20 * alone[1][name].double()) / 59
+            assert torch.allclose(found.double(), expected, rtol=1e-6, atol=1e-7)
+
+
 def test_history(tmp_path: Path) -> None:
     data = clients((8, 12, 4))
     result = train(

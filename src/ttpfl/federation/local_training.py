@@ -53,6 +53,9 @@ class LocalTrainer:
         logits: Readout | None = None,
     ) -> None:
         self.model, self._settings, self._proximal = model, settings, proximal
+        self.seen = 0
+        """Samples of the last training, over its epochs; also those of batches that were left out, since a
+        client weighs as much as it has. How much that is, a DataLoader shows only when it is used."""
         self._loss, self._readout = loss, logits
         self._fast: bool | None = None if settings.fast else False  # None: to be found out
         self._has_batchnorm = any(
@@ -75,7 +78,7 @@ class LocalTrainer:
             return self._train(client)
 
     def _train(self, client: Client) -> Tally:
-        settings, tally = self._settings, Tally()
+        settings, tally, self.seen = self._settings, Tally(), 0
         self.model.train()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         anchors = [p.detach().clone() for p in parameters] if self._proximal else []
@@ -113,6 +116,7 @@ class LocalTrainer:
         complete = client.batch_size or 0 if isinstance(client, DataLoader) else size
         for batch in client_batches(shuffled(client) if self._settings.shuffle else client, size):
             inputs, labels = split_batch(batch)
+            self.seen += len(labels)
             if first or len(labels) >= complete or not self._has_batchnorm:
                 yield checked(inputs), labels
             first = False

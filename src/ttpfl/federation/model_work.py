@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
@@ -20,7 +19,6 @@ from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import Layout, pack
 from ttpfl.federation.tally import Tallies, Tally
-from ttpfl.inputs import Client, client_tensors, common_length
 
 ALGORITHMS: dict[str, Callable[[TrainSettings], Algorithm]] = {
     "fedavg": lambda settings: FedAvg(),
@@ -67,17 +65,9 @@ class ModelWork:
         trained = trainer.train(data, seed)
         pack(trainer.model, answer)
         return {
-            "samples": _samples(data, trained, settings.epochs),
+            "samples": trainer.seen // settings.epochs,
             "tallies": {**tallies, "train": asdict(trained)},
         }
-
-
-def _samples(data: Client, trained: Tally, epochs: int) -> int:
-    """A client weighs as much as it has; how much that is, a DataLoader shows when it is used."""
-    if isinstance(data, DataLoader):
-        return trained.samples // epochs
-    tensors = client_tensors(data)
-    return len(data) if tensors is None else common_length(tensors)  # type: ignore[arg-type]
 
 
 class ModelServer:
