@@ -184,6 +184,20 @@ def weights_hash(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def model_hash(model: nn.Module) -> str:
+    """A hash of all that decides what a model computes: its weights, and every layer's plain attributes.
+
+    >>> model = nn.Dropout(0.1)
+    >>> before = model_hash(model)
+    >>> model.p = 0.2
+    >>> model_hash(model) == before
+    False
+    """
+    # Functions among a layer's attributes are shown with an address, which is another one in every process.
+    settings = re.sub(r" at 0x[0-9a-f]+", "", configuration(model))
+    return hashlib.sha256((weights_hash(model) + settings).encode()).hexdigest()
+
+
 def hash_tensor(digest: "hashlib._Hash", tensor: Tensor) -> None:
     """Feed dtype, shape and content of `tensor` to `digest`."""
     tensor = tensor.detach().cpu()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ttpfl import data, models
 from ttpfl.data.images import Images
@@ -24,3 +24,15 @@ def population(images: Images, folder: Path) -> data.Federated:
 def network() -> nn.Module:
     torch.manual_seed(0)
     return models.shallow_cnn(10, image_size=28).eval()
+
+
+class Tempered(nn.Module):
+    """Logits at a temperature, which is no weight."""
+
+    def __init__(self, inner: nn.Module, temperature: float) -> None:
+        super().__init__()
+        self.inner, self.temperature = inner, temperature
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.inner(x) / self.temperature
+        return logits

@@ -184,6 +184,28 @@ def test_progress_counts_the_rows_that_were_asked_for(
         assert done == [(1, 3), (2, 3), (3, 3)]
 
 
+def test_rows_of_another_temperature_are_not_taken_over(
+    evaluator: Evaluator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The weights are the same; rows of a version that did not note more are, with a warning."""
+    chosen, path = [(make("none"), Knowledge())], tmp_path / "rows.jsonl"
+
+    def at(temperature: float) -> nn.Module:
+        return small_population.Tempered(small_population.network(), temperature).eval()
+
+    compare(at(1.0), evaluator, chosen, run_dir=tmp_path, workers=0)
+    with pytest.raises(DataError, match="another comparison"):
+        compare(at(2.0), evaluator, chosen, run_dir=tmp_path, workers=0)
+    assert not caplog.records
+    head, *rows = path.read_text().splitlines(keepends=True)
+    before = {name: value for name, value in json.loads(head).items() if name != "network"}
+    path.write_text(json.dumps(before) + "\n" + "".join(rows))
+    done = list[tuple[int, int]]()
+    compare(at(1.0), evaluator, chosen, run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
+    assert done == []
+    assert "an earlier version, which did not note network: make sure" in caplog.text
+
+
 def test_a_method_comes_once(evaluator: Evaluator, model: nn.Module) -> None:
     """Lines are grouped by name: of two variants they would be one, with the mean of both."""
     twice = [(make(name, **config), Knowledge()) for name, config in

@@ -14,7 +14,7 @@ import ttpfl
 from conftest import untouched
 from networks import CLASSES, NETWORKS, make
 from ttpfl.errors import FederationError
-from ttpfl.federation import LearnSettings, learn
+from ttpfl.federation import LearnSettings, checkpoint, learn
 from ttpfl.federation.callbacks import RunInfo
 from ttpfl.federation.progress import communication
 
@@ -191,6 +191,31 @@ def test_resume_with_other_rates_is_refused(tmp_path: Path) -> None:
         learn(model, data, settings, run_dir=tmp_path, resume=True, rates=begin)
     with pytest.raises(FederationError, match="model was"):
         learn(mlp(1), data, settings, run_dir=tmp_path, resume=True)
+
+
+def test_resume_with_another_network_of_the_same_weights_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A slope is no weight; checkpoints of versions that did not note it are taken, with a warning."""
+
+    def leaky(slope: float) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 6), nn.LeakyReLU(slope), nn.Linear(6, 3))
+
+    def go(slope: float, rounds: int, **options: Any) -> torch.Tensor:
+        settings = LearnSettings(rounds=rounds, batch_size=4, workers=0)
+        return learn(leaky(slope), clients(), settings, **options).rates.values
+
+    go(0.1, 1, run_dir=tmp_path)
+    with pytest.raises(FederationError, match="network was"):
+        go(0.2, 2, run_dir=tmp_path, resume=True)
+    assert not caplog.records
+    for path in (tmp_path / "checkpoints").iterdir():
+        state, identity = checkpoint.read(path)
+        identity.pop("network")
+        path.write_bytes(checkpoint.encode(state, identity))
+    assert torch.equal(go(0.1, 2, run_dir=tmp_path, resume=True), go(0.1, 2))
+    assert "an earlier version, which did not note network: make sure" in caplog.text
 
 
 def test_bad_clients_are_left_out() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,8 +22,10 @@ from ttpfl.evaluation.memory import extra_bytes
 from ttpfl.files import written_in_one_step
 from ttpfl.inputs import client_batches
 from ttpfl.methods.base import Knowledge, Method, Summary, add
-from ttpfl.network import weights_hash
+from ttpfl.network import model_hash, weights_hash
 from ttpfl.threads import single_thread
+
+log = logging.getLogger("ttpfl")
 
 Row = dict[str, Any]
 """One method at one client: figures, and under `cost` what differs from run to run."""
@@ -166,6 +169,7 @@ def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:
         images.update(evaluator.labels(client).tobytes())
     return {
         "model": weights_hash(model),
+        "network": model_hash(model),
         "clients": [evaluator.target[client].id for client in evaluator.clients()],
         "images": images.hexdigest(),
         "batch_size": evaluator.batch_size,
@@ -188,14 +192,30 @@ def _read(run_dir: str | PathLike[str] | None, setting: dict[str, Any]) -> dict[
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     head, *rows = map(_content, lines or [b""])
-    if head is not None and head != setting:
-        raise DataError(f"{path} is of another comparison: choose another directory, or delete it")
-    # Without a head nobody knows whose rows they are.
-    sound = [] if head is None else [row for row in rows if row is not None]
-    if head is None or len(sound) < len(rows):
-        with written_in_one_step(path) as file:
-            file.writelines(map(_line, [setting, *sound]))
+    if not isinstance(head, dict):  # nobody knows whose rows they are
+        _write(path, setting, [])
+        return {}
+    _check_same(path, head, setting)
+    sound = [row for row in rows if row is not None]
+    if len(sound) < len(rows):
+        _write(path, head, sound)
     return dict(sound)
+
+
+def _check_same(path: Path, head: dict[str, Any], setting: dict[str, Any]) -> None:
+    if head != {name: setting[name] for name in head.keys() & setting}:
+        raise DataError(f"{path} is of another comparison: choose another directory, or delete it")
+    if unsaid := sorted(setting.keys() - head.keys()):
+        log.warning(
+            "%s was written by an earlier version, which did not note %s: make sure that it is as it was",
+            path,
+            ", ".join(unsaid),
+        )
+
+
+def _write(path: Path, head: dict[str, Any], rows: Sequence[Any]) -> None:
+    with written_in_one_step(path) as file:
+        file.writelines(map(_line, [head, *rows]))
 
 
 def _content(line: bytes) -> Any:

@@ -24,7 +24,7 @@ from ttpfl.federation.settings import LearnSettings
 from ttpfl.federation.state import Record
 from ttpfl.federation.state_vector import layout_of
 from ttpfl.learning import Loss, cross_entropy
-from ttpfl.network import weights_hash
+from ttpfl.network import model_hash, weights_hash
 from ttpfl.rates import Mode, Only, Rates
 from ttpfl.twin import Readout, Twin
 
@@ -108,6 +108,7 @@ def learn(
         identity=lambda: {
             "kind": "learn",
             "model": weights_hash(model),
+            "network": model_hash(model),  # the weights and what else it computes with
             "begin": begin.values.tolist(),
             "granularity": begin.granularity,
             "only": begin.only,

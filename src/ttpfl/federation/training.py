@@ -1,8 +1,6 @@
 """Training a global model over source clients."""
 
 import copy
-import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from os import PathLike
@@ -24,7 +22,7 @@ from ttpfl.federation.state import Record
 from ttpfl.federation.state_vector import layout_of, pack, unpack
 from ttpfl.learning import Loss, cross_entropy
 from ttpfl.models.files import save_model
-from ttpfl.network import configuration, weights_hash
+from ttpfl.network import model_hash
 from ttpfl.twin import Readout
 
 
@@ -89,7 +87,7 @@ def train(
         sticky=False,
         identity=lambda: {
             "kind": "train",
-            "model": _begin_hash(model),
+            "model": model_hash(model),
             **common(roster, loss=loss, logits=logits),
         },
         make_engine=engine,
@@ -110,9 +108,3 @@ def with_state(model: nn.Module, vector: Tensor) -> nn.Module:
     own = copy.deepcopy(model).eval()
     unpack(vector, own)
     return own
-
-
-def _begin_hash(model: nn.Module) -> str:
-    # Functions among a layer's attributes are shown with an address, which is another one in every process.
-    settings = re.sub(r" at 0x[0-9a-f]+", "", configuration(model))
-    return hashlib.sha256((weights_hash(model) + settings).encode()).hexdigest()
