@@ -3,6 +3,7 @@
 import copy
 import io
 import logging
+import math
 import threading
 
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 import ttpfl
 from conftest import untouched
 from networks import CLASSES, NETWORKS, batches, make, some_rates
+from ttpfl.health import Figures, Health
 
 names = st.sampled_from(["mlp", "groupnorm", "cnn18", "view", "vit"])
 modes = st.sampled_from(["batch", "online"])
@@ -414,6 +416,15 @@ def test_health() -> None:
     still(stream[0])
     assert still.health.last.change_norm == still.health.last.changed_share == 0
     assert still.health.last.entropy_after == still.health.last.entropy_before
+
+
+def test_figures_that_overflowed_do_not_spoil_the_average() -> None:
+    """Neither the first nor a later one."""
+    health = Health().after(Figures(math.inf, math.nan, math.inf, 0.5))
+    for _ in range(2):
+        health = health.after(Figures(1.0, 0.5, 2.0, 0.5))
+    assert health.smoothed == Figures(1.0, 0.5, 2.0, 0.5)
+    assert health.after(Figures(math.inf, 0.5, 2.0, 0.5)).smoothed == health.smoothed
 
 
 def test_images_of_changing_size() -> None:

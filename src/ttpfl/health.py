@@ -42,9 +42,15 @@ class Health:
         weight = max(1 / batches, SMOOTHING)
         before = figures if self.smoothed is None else self.smoothed
         pairs = zip(astuple(before), astuple(figures), strict=True)
-        # A figure that overflowed says so in `last`; it must not spoil the average for ever.
-        smoothed = Figures(*(old + weight * (new - old) if isfinite(new) else old for old, new in pairs))
+        smoothed = Figures(*(_smoothed(old, new, weight) for old, new in pairs))
         return Health(batches, self.fallbacks, figures, smoothed)
+
+
+def _smoothed(old: float, new: float, weight: float) -> float:
+    """A figure that overflowed says so in `last`; it must not spoil the average for ever."""
+    if not isfinite(old):
+        return new
+    return old + weight * (new - old) if isfinite(new) else old
 
 
 def changed_share(plain: Tensor, adapted: Tensor) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from conftest import untouched
 from ttpfl import data, models
+from ttpfl.cli.comparison_table import TITLES, comparison_table
 from ttpfl.errors import BatchError, DataError, MethodError
 from ttpfl.evaluation import Comparison, Evaluator, compare, gather
 from ttpfl.evaluation.metrics import figures
@@ -240,9 +241,9 @@ def test_summary_of_source_clients_is_their_sum(federated: data.Federated, model
     assert gather(make("em"), model, source, 20) == {}
 
 
-def test_lines_and_ranks() -> None:
+def rows_of(accuracies: dict[str, list[float]]) -> list[dict[str, Any]]:
     cost = {"time": 2.0, "extra_bytes": 5}
-    rows = [
+    return [
         {
             "method": name,
             "client": str(i),
@@ -252,9 +253,23 @@ def test_lines_and_ranks() -> None:
             "entropy": 0.5,
             "cost": cost,
         }
-        for name, values in {"none": [0.5, 0.6, 0.7], "em": [0.6, 0.55, 0.9]}.items()
+        for name, values in accuracies.items()
         for i, a in enumerate(values)
     ]
+
+
+def test_without_no_adaptation_nobody_knows_who_is_harmed() -> None:
+    found = Comparison(rows_of({"em": [0.6, 0.55, 0.9]}), {})
+    (em,) = lines(found)
+    assert em.harmed is None
+    assert math.isnan(em.difference)
+    cells = (next(iter(column.cells)) for column in comparison_table(found).columns)
+    shown = dict(zip(TITLES.split(), cells, strict=True))
+    assert [shown[title] for title in ("difference", "interval", "harmed")] == ["\N{EN DASH}"] * 3
+
+
+def test_lines_and_ranks() -> None:
+    rows = rows_of({"none": [0.5, 0.6, 0.7], "em": [0.6, 0.55, 0.9]})
     none, em = lines(Comparison(rows, {}))
     assert (none.accuracy, none.harmed, none.difference) == (pytest.approx(60), 0, 0)
     assert em.difference == pytest.approx(100 * (0.1 - 0.05 + 0.2) / 3)

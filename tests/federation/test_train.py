@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from conftest import untouched
 from ttpfl.errors import FederationError, ModelError
-from ttpfl.federation import Callback, TrainSettings, train
+from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.callbacks import RunInfo
 from ttpfl.federation.state import Record, RunState
 from ttpfl.learning import draw_cohort
@@ -369,6 +369,25 @@ def test_a_client_weighs_as_much_as_it_has_in_every_form(epochs: int) -> None:
         if found.is_floating_point():
             expected = (39 * alone[0][name].double() + 20 * alone[1][name].double()) / 59
             assert torch.allclose(found.double(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_accuracy_is_told_of_classes_alone() -> None:
+    """Who predicts numbers has losses, but is never right or wrong."""
+    data = {name: (x, x.sum(1, keepdim=True)) for name, (x, _) in clients().items()}
+    settings = TrainSettings(rounds=2, batch_size=4, workers=0)
+    history = train(nn.Linear(4, 1), data, settings, loss=F.mse_loss).history
+    for record in history:
+        assert {"train_loss", "validation_loss"} < record.keys()
+        assert not any(name.endswith("accuracy") for name in record)
+    rates = learn(
+        nn.Linear(4, 1), data, LearnSettings(rounds=1, workers=0), loss=F.mse_loss, objective=spread
+    )
+    assert "validation_loss" in rates.history[0]
+    assert "validation_accuracy" not in rates.history[0]
+
+
+def spread(numbers: Tensor) -> Tensor:
+    return numbers.var()
 
 
 def test_history(tmp_path: Path) -> None:

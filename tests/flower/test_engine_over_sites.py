@@ -29,7 +29,9 @@ from in_process import (
 
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.federation.tally import Tallies
 from ttpfl.flower.engine import Assignment, GridEngine
+from ttpfl.flower.messages import Task, answer_records, read_answer
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.order import Order
 from ttpfl.flower.patience import Patience
@@ -339,6 +341,16 @@ def test_absurd_figures_neither_end_nor_own_a_training_run(
     carry_out(without, InProcessGrid(sites, absent={"south"}))  # type: ignore[arg-type]
     assert weights_hash(found) == weights_hash(load_model(tmp_path / "without" / "model.safetensors")[0])
     assert weights_hash(found) != weights_hash(model)
+
+
+def test_an_answer_may_not_know_what_is_right() -> None:
+    """Where labels are not classes; nobody makes an accuracy of it."""
+    task = Task("learn", 0, 0, 1, {}, "model", "architecture", {})
+    report = {"validation": {"samples": 3, "loss": 1.5, "right": None}}
+    _, found = read_answer(answer_records(task, torch.zeros(2), report), task, length=2, largest=1.0)
+    tallies = Tallies()
+    tallies.add(found)
+    assert tallies.summary() == {"validation_loss": 0.5}
 
 
 def test_a_silent_site_costs_the_deadline_and_takes_part_again(

@@ -86,7 +86,7 @@ def compare(
     Args:
         model: the global model; it is not changed.
         evaluator: who holds the labels.
-        methods: each with what it knows from the source side; each name once, since rows are told apart by it.
+        methods: each with what it knows from the source side, and each once: its name tells rows apart.
         run_dir: keeps each row as it comes (`rows.jsonl`), and goes on after an interruption.
         workers: processes; one per core if None.
         progress: told how many rows are there, and how many there will be.

@@ -28,8 +28,8 @@ class Line:
     """To no adaptation, mean over clients."""
     interval: tuple[float, float]
     """Of the difference: 95 %, paired, by resampling clients."""
-    harmed: int
-    """Clients with a lower accuracy than without adaptation."""
+    harmed: int | None
+    """Clients with a lower accuracy than without adaptation; None if nothing was run without."""
     loss: float
     ece: float
     entropy: float
@@ -56,7 +56,7 @@ def _line(comparison: Comparison, method: str, base: NDArray[np.float64] | None)
         worst_decile=100 * float(worst.mean()),
         difference=100 * float(difference.mean()),
         interval=interval(100 * difference),
-        harmed=int((difference < 0).sum()),
+        harmed=None if base is None else int((difference < 0).sum()),
         **means,
         time=float(np.median([cost["time"] for cost in costs])),
         extra_bytes=float(np.median([cost["extra_bytes"] for cost in costs])),

@@ -13,14 +13,15 @@ class Tally:
 
     samples: int = 0
     loss: float = 0.0
-    right: int = 0
+    right: int | None = 0
+    """None if labels are not one class per sample: then nobody can say what is right."""
 
     def add(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Count one batch."""
         self.samples += len(labels)
         self.loss += float(loss) * len(labels)
-        if labels.ndim == 1 and logits.ndim == 2 and not labels.is_floating_point():
-            self.right += int((logits.argmax(1) == labels).sum())
+        classes = labels.ndim == 1 and logits.ndim == 2 and not labels.is_floating_point()
+        self.right = _sum(self.right, int((logits.argmax(1) == labels).sum()) if classes else None)
 
     @property
     def mean_loss(self) -> float:
@@ -35,6 +36,9 @@ class Tallies:
     >>> tallies.add({"train": {"samples": 4, "loss": 2.0, "right": 3}})
     >>> tallies.summary()
     {'train_loss': 0.5, 'train_accuracy': 0.75}
+    >>> tallies.add({"train": {"samples": 4, "loss": 6.0, "right": None}})  # no classification
+    >>> tallies.summary()
+    {'train_loss': 1.0}
     """
 
     def __init__(self) -> None:
@@ -46,12 +50,17 @@ class Tallies:
             total = self._sums.setdefault(name, Tally())
             total.samples += tally["samples"]
             total.loss += tally["loss"]
-            total.right += tally["right"]
+            total.right = _sum(total.right, tally.get("right"))  # messages have no None
 
     def summary(self) -> Record:
-        """Means over all samples."""
+        """Means over all samples; no accuracy where nobody can say what is right."""
         record: Record = {}
         for name, total in self._sums.items():
             record[f"{name}_loss"] = total.mean_loss
-            record[f"{name}_accuracy"] = total.right / max(1, total.samples)
+            if total.right is not None:
+                record[f"{name}_accuracy"] = total.right / max(1, total.samples)
         return record
+
+
+def _sum(count: int | None, more: int | None) -> int | None:
+    return None if count is None or more is None else count + more

@@ -138,13 +138,13 @@ def _check_complete(kind: str, report: Report) -> None:
     if kind == "train" and (not report.get("samples") or "train" not in tallies):
         raise RefusedError("its answer does not say how many samples it trained on, or that there were none")
     for name, tally in tallies.items():
-        if not isinstance(tally, dict) or tally.keys() != {"samples", "loss", "right"}:
+        if not isinstance(tally, dict) or tally.keys() | {"right"} != {"samples", "loss", "right"}:
             raise RefusedError(f"its answer has an incomplete count of {name!r}")
         _check_tally(name, **tally)
 
 
-def _check_tally(name: str, samples: int, loss: float, right: int) -> None:
-    """Sums over samples, of which only validation data may have none."""
+def _check_tally(name: str, samples: int, loss: float, right: int = 0) -> None:
+    """Sums over samples, of which only validation data may have none. What is right may be unknown."""
     if not samples and name != "validation":
         raise RefusedError(f"its answer has no samples for {name!r}")
     if right > samples:
@@ -157,16 +157,17 @@ def _check_tally(name: str, samples: int, loss: float, right: int) -> None:
 
 
 def flattened(report: Report, prefix: str = "") -> dict[str, int | float]:
-    """A report as names and numbers.
+    """A report as names and numbers; what is unknown is left out.
 
-    >>> flattened({"samples": 3, "tallies": {"train": {"loss": 0.5}}})
+    >>> flattened({"samples": 3, "tallies": {"train": {"loss": 0.5, "right": None}}})
     {'samples': 3, 'tallies.train.loss': 0.5}
     """
     flat: dict[str, int | float] = {}
     for name, value in report.items():
-        flat |= (
-            flattened(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        )
+        if isinstance(value, dict):
+            flat |= flattened(value, f"{prefix}{name}.")
+        elif value is not None:
+            flat[f"{prefix}{name}"] = value
     return flat
 
 

@@ -57,7 +57,7 @@ class Personal(ABC):
             logits = self.adapt(batch).detach()
         if not all_finite(logits):
             raise BatchError(
-                "the logits are not finite: try a smaller step size, or check the model, if its own are not either"
+                "the logits are not finite: try a smaller step size, or check the model, if its own are not"
             )
         return logits
 

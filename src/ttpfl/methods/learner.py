@@ -82,8 +82,8 @@ def usable(logits: Tensor) -> Tensor:
         )
     if not all_finite(logits):
         raise BatchError(
-            "the logits are not finite: reset what was learned and try a smaller step size, or check the model, "
-            "if its own are not either; nothing was learned from this batch"
+            "the logits are not finite: reset what was learned and try a smaller step size, or check the "
+            "model, if its own are not; nothing was learned from this batch"
         )
     return logits
 
