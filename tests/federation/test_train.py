@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -478,6 +479,31 @@ def test_evaluation_on_target_clients_only_when_asked() -> None:
     assert same_state(asked[0], run(linear(), clients(), rounds=2))
     with pytest.raises(FederationError, match="pass evaluate="):
         train(linear(), clients(), TrainSettings(eval_every=2, **options))
+
+
+def test_callbacks_are_closed_whatever_keeps_a_run_from_beginning(tmp_path: Path) -> None:
+    class Held(Callback):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    def no_engine(length: int, dtype: torch.dtype) -> Any:
+        raise FederationError("no site is there")
+
+    def closed(message: str, **options: Any) -> list[int]:
+        held, own = [Held(), Held()], {"rounds": 1, "batch_size": 4, "workers": 0}
+        settings = TrainSettings(**{**own, **options.pop("settings", {})})
+        with pytest.raises(FederationError, match=message) if message else nullcontext():
+            train(linear(), clients(), settings, callbacks=held, **options)
+        return [one.closed for one in held]
+
+    assert closed("pass evaluate=", settings={"eval_every": 1}) == [1, 1]
+    assert closed("no site is there", engine=no_engine) == [1, 1]
+    assert closed("pass run_dir=", resume=True) == [1, 1]
+    assert closed("", run_dir=tmp_path) == [1, 1]
+    assert closed("already has a run", run_dir=tmp_path) == [1, 1]
+    assert closed("", run_dir=tmp_path, resume=True) == [1, 1]  # nothing is left to do
 
 
 def test_callbacks_see_everything_and_are_closed_at_last() -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -57,15 +58,18 @@ class Session:
         evaluate: Callable[[Tensor], Mapping[str, float]] | None,
     ) -> RunState:
         """From `begin`, or from the newest checkpoint, to the last round."""
-        if run_dir is None:
-            if resume:
-                raise FederationError("there is nothing to resume from: pass run_dir=")
-            return self._go_on(RunState(begin.clone()), None, callbacks, evaluate)
-        directory = Path(run_dir)
-        directory.mkdir(parents=True, exist_ok=True)
-        with locked(directory):
-            state = self._found(directory, resume) or RunState(begin.clone())
-            return self._go_on(state, directory, callbacks, evaluate)
+        with ExitStack() as at_last:
+            for callback in reversed(callbacks):  # the first is closed first
+                at_last.callback(callback.close)
+            if run_dir is None:
+                if resume:
+                    raise FederationError("there is nothing to resume from: pass run_dir=")
+                return self._go_on(RunState(begin.clone()), None, callbacks, evaluate)
+            directory = Path(run_dir)
+            directory.mkdir(parents=True, exist_ok=True)
+            with locked(directory):
+                state = self._found(directory, resume) or RunState(begin.clone())
+                return self._go_on(state, directory, callbacks, evaluate)
 
     def _go_on(
         self,
@@ -88,8 +92,6 @@ class Session:
             raise Interrupted(_farewell(state, directory)) from None
         finally:
             engine.close()
-            for callback in around:
-                callback.close()
         return state
 
     def _found(self, directory: Path, resume: bool) -> RunState | None:
