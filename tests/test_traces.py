@@ -83,6 +83,62 @@ def test_buffers_written_in_the_forward_pass_stay() -> None:
     assert torch.equal(one.values, other.values)
 
 
+class CountsLate(nn.Module):
+    """Looks at strides, which a first try in another layout does not survive, then writes and draws."""
+
+    def __init__(self, strides: bool) -> None:
+        super().__init__()
+        self.strides = strides
+        self.linear = nn.Linear(16, 3)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.strides:
+            x.stride()
+        out = self.linear(x.flatten(1) + self.seen)
+        self.seen += 1
+        return out + torch.rand(3)
+
+
+@pytest.mark.parametrize("strides", [False, True])
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_a_pass_that_failed_does_not_tell_what_a_model_does(strides: bool, scale: float) -> None:
+    model, x = CountsLate(strides), torch.randn(6, 1, 4, 4)
+    rates = some_rates(model, scale=scale)
+    expected = ttpfl.Personalizer(model, rates)
+    torch.manual_seed(1)
+    answer = expected(x)
+    torch.manual_seed(1)
+    personal = ttpfl.Personalizer(model, rates)
+    with pytest.raises(ttpfl.BatchError):
+        personal(x[:, :, :3])
+    for _ in range(3):  # nothing is counted, and the caller's random numbers are where they were
+        assert torch.equal(personal(x), answer)
+    if not scale:
+        assert torch.equal(answer, copy.deepcopy(model)(x).detach())
+
+
+class CountingNorm(nn.Module):
+    """Writes a buffer in every pass, and has statistics that move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.counting = nn.BatchNorm1d(4), Counting()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.counting(self.norm(x))
+
+
+def test_buffers_stay_when_the_first_pass_is_a_moved_one() -> None:
+    model, rates = CountingNorm(), some_rates(CountingNorm())
+    stream = [(torch.randn(6, 4) + 2, torch.randint(3, (6,))) for _ in range(3)]
+    cache = ttpfl.DirectionCache(10**6)
+    ttpfl.refine_rates(model, rates, stream[:1], cache=cache)
+    cached = ttpfl.refine_rates(model, rates, stream, cache=cache)  # has a direction before any pass
+    assert cache.hits == 1
+    assert torch.equal(cached.values, ttpfl.refine_rates(model, rates, stream).values)
+
+
 def test_random_numbers_of_other_threads_are_not_rewound() -> None:
     model, (x, *_) = make("mlp"), [x for x, _ in batches("mlp")]
     personal = ttpfl.Personalizer(model, some_rates(model))

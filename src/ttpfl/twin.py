@@ -119,8 +119,7 @@ class Twin:
 
     def plain(self, inputs: Inputs, moved: Moved | None = None) -> Tensor:
         """The logits by the model's own operations, so with the same bits for the same tensors."""
-        if self._habits is None:  # a rehearsal, since watching changes what some layers do
-            self._logits(inputs, DrawWatch(), self._forward(inputs, Tensor.clone))
+        self._rehearse(inputs)  # watching changes what some layers do
         with self._holding(moved or Moved()):
             return self._logits(inputs, None, self._forward(inputs, Tensor.clone))
 
@@ -129,6 +128,8 @@ class Twin:
 
         Rounding errors are of the same size as the plain model's, but not the same ones.
         """
+        if moved is not None:
+            self._rehearse(inputs)  # what it writes is seen, and kept, where nothing is moved
         moved, record = moved or Moved(), record or Record({})
         if self._likes_channels_last:
             try:
@@ -148,6 +149,12 @@ class Twin:
         arithmetic = Arithmetic(self._narrow(moved, record.windows), lay_out is channels_last)
         with self._holding(Moved(moved.whole)), _watching(self.model, record.statistics):
             return self._logits(inputs, arithmetic, self._forward(inputs, lay_out))
+
+    def _rehearse(self, inputs: Inputs) -> None:
+        """One pass of the model as it is, if there was none yet, to find out its habits."""
+        if self._habits is None:
+            with torch.no_grad():
+                self._logits(inputs, DrawWatch(), self._forward(inputs, Tensor.clone))
 
     def _forward(self, inputs: Inputs, lay_out: Callable[[Tensor], Tensor]) -> Callable[[], Any]:
         """One call of the model on a copy of the inputs: it may work on them in place."""
@@ -232,7 +239,7 @@ class Twin:
         state = _random_state(self.device) if habits.draws else None
         try:
             with watch or nullcontext():
-                return run()
+                output = run()
         finally:
             drew = state is not None and not torch.equal(_random_state(self.device), state)
             if self._habits is None:
@@ -240,8 +247,9 @@ class Twin:
             if drew and state is not None:
                 _set_random_state(self.device, state)
             wrote = [buffer.restore() for buffer in habits.buffers]
-            if self._habits is None:
-                self._habits = _Habits(drew, habits.buffers if any(wrote) else [])
+        if self._habits is None:  # a pass that failed does not tell what would have come after
+            self._habits = _Habits(drew, habits.buffers if any(wrote) else [])
+        return output
 
 
 @dataclass(frozen=True)
