@@ -169,18 +169,39 @@ class SharedGradient(nn.Module):
         return F.linear(x, self.a + self.b)
 
 
-def test_parameters_with_one_gradient() -> None:
-    model = SharedGradient()
+class OverlappingGradient(SharedGradient):
+    """The gradient of `a` is a part of that of `b`, and does not begin where that does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(2, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, torch.cat([torch.zeros(1, 4), self.a]) + self.b)
+
+
+class ExpandedGradient(SharedGradient):
+    """The gradient of `b` is one number, seen everywhere."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.a) * self.b.sum()
+
+
+@pytest.mark.parametrize("kind", [SharedGradient, OverlappingGradient, ExpandedGradient])
+def test_parameters_whose_gradients_share_memory(kind: type[SharedGradient]) -> None:
+    model = kind()
     stream = torch.randn(4, 6, 4)
     online = ttpfl.Personalizer(model, some_rates(model), "online")
-    mean = torch.zeros(3, 4)
+    means = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
     for k, x in enumerate(stream, 1):
         online(x)
-        alone = ttpfl.Personalizer(model, some_rates(model))
-        alone(x)
-        mean += (alone.state_dict()["mean.a"] - mean) / k
-    torch.testing.assert_close(online.state_dict()["mean.a"], mean)
-    torch.testing.assert_close(online.state_dict()["mean.b"], mean)
+        entropy = torch.distributions.Categorical(logits=model(x)).entropy().mean()
+        for mean, gradient in zip(
+            means.values(), torch.autograd.grad(entropy, list(model.parameters())), strict=True
+        ):
+            mean.data += (-gradient - mean) / k
+    for name, mean in means.items():
+        torch.testing.assert_close(online.state_dict()[f"mean.{name}"], mean)
 
 
 class Heads(nn.Module):

@@ -104,9 +104,11 @@ def _descent(
         for (name, taps, _), gradient in zip(leaves, gradients, strict=True):
             if gradient is not None:
                 gradient = gradient.to_dense() if gradient.is_sparse else gradient
-                # Autograd may hand out one tensor twice, as for a + b; means are updated in place.
-                shared = gradient.data_ptr() in given
-                given.add(gradient.data_ptr())
+                # Means are updated in place, but autograd may hand out the same memory for two tensors, as
+                # for a + b, or one number for all of a tensor, as for a sum.
+                memory = gradient.untyped_storage().data_ptr()
+                shared = memory in given or 0 in gradient.stride()
+                given.add(memory)
                 yield name, taps, gradient.clone() if shared else gradient
 
 
