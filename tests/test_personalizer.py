@@ -4,7 +4,10 @@ import copy
 import io
 import logging
 import math
+import pickle
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -188,6 +191,26 @@ def test_state_goes_to_another_process() -> None:
     buffer.seek(0)
     second.load_state_dict(torch.load(buffer, weights_only=True))
     torch.testing.assert_close(second(c), first(c), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))], ids=["deepcopy", "pickle"]
+)
+@pytest.mark.parametrize("name", ["mlp", "cnn18", "resnet"])
+def test_copies_adapt_as_the_original_does(name: str, copied: Callable[[Any], Any]) -> None:
+    model, (a, b, c) = make(name), [x for x, _ in batches(name)]
+    personal = ttpfl.Personalizer(model, some_rates(model, scale=0.5), "online")
+    personal(a)
+    other = copied(personal)
+    for x in (b, c):
+        assert torch.equal(other(x), personal(x))
+    state = personal.adapted_state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in other.adapted_state_dict().items())
+    kept = personal.predict(a)
+    other.reset()
+    other.double()
+    other(a.double() if a.is_floating_point() else a)
+    assert torch.equal(personal.predict(a), kept)
 
 
 def test_state_that_does_not_fit_changes_nothing() -> None:

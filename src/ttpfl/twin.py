@@ -99,6 +99,10 @@ class Twin:
         self._habits = None
         self.__dict__.pop("content", None)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies are built anew: in a plain one, `tensors` would no longer be the parameters' memory."""
+        return Twin, (self.model, tuple(self.specs.values()), self.readout)
+
     @cached_property
     def content(self) -> str:
         """A hash of the weights and of everything else that is known to shape the computation."""
