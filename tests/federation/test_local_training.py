@@ -254,6 +254,16 @@ def test_evaluation_is_that_of_the_model_as_it_is() -> None:
     assert tally.right == int((logits.argmax(1) == y).sum())
 
 
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_model_that_works_in_place_does_not_change_the_clients_data(fast: bool) -> None:
+    x, y = pair(8, 1, (3, 6, 6))
+    kept = x.clone()
+    trainer = LocalTrainer(nn.Sequential(nn.ReLU(inplace=True), cnn()), TrainSettings(fast=fast, shuffle=False))
+    trainer.train((x, y), (0,))
+    trainer.evaluate((x, y), (0,))
+    assert torch.equal(x, kept)
+
+
 def test_no_data() -> None:
     x, y = pair(4, 1)
     with pytest.raises(BatchError, match="no data"):

@@ -187,6 +187,19 @@ def test_answers_belong_to_the_caller(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", methods.names())
+def test_a_model_that_works_in_place_does_not_reach_the_callers_data(name: str) -> None:
+    model = nn.Sequential(nn.ReLU(inplace=True), networks.make("cnn18"))
+    method = methods.make(name, **CONFIGS.get(name, {}))
+    client = networks.batches("cnn18")
+    kept = copy.deepcopy(client)
+    knowledge = Knowledge(methods.add([method.summary(model, client)]), rates_for(model))
+    personal = method.personal(model, knowledge)
+    for x, _ in client:
+        personal(x)
+    assert equal([x for x, _ in client], [x for x, _ in kept])
+
+
+@pytest.mark.parametrize("name", methods.names())
 def test_a_method_explains_itself(name: str) -> None:
     cls = methods.get(name)
     assert cls.__doc__

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -138,12 +139,9 @@ class LocalTrainer:
         return True
 
     def _call(self, model: nn.Module, inputs: Inputs, fast: bool) -> Tensor:
-        if fast:
-            own = inputs.map(channels_last)
-            with FastLayout(part_that_sees_data, relaid=True):
-                output = model(*own.args, **own.kwargs)
-        else:
-            output = model(*inputs.args, **inputs.kwargs)
+        own = inputs.map(channels_last if fast else Tensor.clone)  # a model may work on it in place
+        with FastLayout(part_that_sees_data, relaid=True) if fast else nullcontext():
+            output = model(*own.args, **own.kwargs)
         logits: Tensor = output if self._readout is None else self._readout(output)
         return logits
 

@@ -53,8 +53,8 @@ class Personal(ABC):
         A batch that cannot be used (empty, NaN) raises an error, and nothing is learned from it.
         """
         with isolated():
-            (batch,), _ = checked(Inputs((batch,), {}))
-            logits = self.adapt(batch).detach()
+            (own,), _ = checked(Inputs((batch,), {})).map(Tensor.clone)  # a model may work on it in place
+            logits = self.adapt(own).detach()
         if not all_finite(logits):
             raise BatchError(
                 "the logits are not finite: try a smaller step size, or check the model, if its own are not"
