@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 import ttpfl
 from conftest import untouched
@@ -357,11 +358,28 @@ def test_exports_with_extra_and_own_state() -> None:
     assert not torch.allclose(model(x), logits)
 
 
-def test_a_loader_with_its_own_generator() -> None:
+def shuffling(data: TensorDataset, generator: torch.Generator) -> DataLoader:
+    return DataLoader(data, batch_size=4, shuffle=True, generator=generator)
+
+
+def with_a_sampler(data: TensorDataset, generator: torch.Generator) -> DataLoader:
+    return DataLoader(data, batch_size=4, sampler=RandomSampler(data, generator=generator))
+
+
+def with_a_sampler_of_batches(data: TensorDataset, generator: torch.Generator) -> DataLoader:
+    sampler = RandomSampler(data, generator=generator)
+    return DataLoader(data, batch_sampler=BatchSampler(sampler, batch_size=4, drop_last=False))
+
+
+@pytest.mark.parametrize("make_loader", [shuffling, with_a_sampler, with_a_sampler_of_batches])
+def test_a_loader_with_its_own_generator(
+    make_loader: Callable[[TensorDataset, torch.Generator], DataLoader],
+) -> None:
     model = make("mlp")
     data = TensorDataset(torch.randn(11, 6), torch.randint(5, (11,)))
-    loader = DataLoader(data, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(3))
-    before = loader.generator.get_state()
+    generator = torch.Generator().manual_seed(3)
+    loader = make_loader(data, generator)
+    before = generator.get_state()
     results = []
     for seed in (1, 2):
         torch.manual_seed(seed)  # the caller's random state plays no part
@@ -369,7 +387,7 @@ def test_a_loader_with_its_own_generator() -> None:
         results.append(ttpfl.learn_rates(model, [loader], rounds=4, cache=cache).values)
         assert cache.misses == 3
     assert torch.equal(*results)
-    assert torch.equal(loader.generator.get_state(), before)
+    assert torch.equal(generator.get_state(), before)
 
 
 def test_clients_as_lists_and_dicts() -> None:

@@ -28,6 +28,7 @@ from ttpfl.direction import (
 from ttpfl.errors import BatchError, RatesError, TtpflError
 from ttpfl.inputs import Client, Inputs, checked, client_batches, released, split_batch
 from ttpfl.network import weights_hash
+from ttpfl.randomness import generators_of
 from ttpfl.rates import Mode, Rates, average_rates, one_of
 from ttpfl.statistics import at_least_float32
 from ttpfl.twin import Readout, Twin, isolated
@@ -269,10 +270,8 @@ def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list
 @contextmanager
 def same_order(client: Client, seed: int) -> Iterator[None]:
     """A DataLoader draws random numbers: always the same ones, and the generators stay as they were."""
-    own = getattr(client, "generator", None)
-    generators = [torch.default_generator, *([own] if own is not None else [])]
-    if not isinstance(client, DataLoader):
-        generators = []
+    draws = isinstance(client, DataLoader)
+    generators = [torch.default_generator, *generators_of(client)] if draws else []
     states = [generator.get_state() for generator in generators]
     try:
         for generator in generators:

@@ -24,7 +24,7 @@ def seeded(*seed: int, client: Any = None) -> Iterator[None]:
     True
     """
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    own = [(generator, generator.get_state()) for generator in _generators(client)]
+    own = [(generator, generator.get_state()) for generator in generators_of(client)]
     number = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
     random.seed(number)
     np.random.seed(number % 2**32)  # noqa: NPY002
@@ -41,8 +41,13 @@ def seeded(*seed: int, client: Any = None) -> Iterator[None]:
             generator.set_state(state)
 
 
-def _generators(client: Any) -> Iterator[torch.Generator]:
-    """Those of a DataLoader and of its samplers."""
+def generators_of(client: Any) -> Iterator[torch.Generator]:
+    """Those of a DataLoader and of its samplers, each once; other clients bring none along.
+
+    >>> own = torch.Generator()
+    >>> [one is own for one in generators_of(DataLoader([1, 2], shuffle=True, generator=own))]
+    [True]
+    """
     if isinstance(client, DataLoader):
         inner = getattr(client.batch_sampler, "sampler", None)
         holders = (client, client.sampler, client.batch_sampler, inner)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_clients import Bad, Noisy, clients, linear, mlp, pair
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 import ttpfl
 from conftest import untouched
@@ -100,11 +100,13 @@ def test_the_cache_changes_nothing() -> None:
 
 def test_random_data_and_dataloaders() -> None:
     def data() -> dict[str, Any]:
-        own = torch.Generator().manual_seed(4)
+        own, samplers = torch.Generator().manual_seed(4), torch.Generator().manual_seed(5)
+        sampled = TensorDataset(*pair(10, 5))
         return {
             "noisy": Noisy(pair(9, 1), seconds=0.02),
             "loader": DataLoader(TensorDataset(*pair(10, 2)), 4, shuffle=True),
             "own": DataLoader(TensorDataset(*pair(10, 3)), 4, shuffle=True, generator=own),
+            "sampler": DataLoader(sampled, 4, sampler=RandomSampler(sampled, generator=samplers)),
             "dict": dict(zip(("input", "labels"), pair(7, 4), strict=True)),
         }
 

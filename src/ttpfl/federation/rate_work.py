@@ -52,7 +52,7 @@ class RatesWork:
         rates = self.begin.with_values(message.clone(), mode=cast(Mode, settings.mode))
         data = self.roster.data(job.client, "validation", seed)
         for _ in range(settings.epochs):
-            with seeded(*seed, client=data), same_order(data, settings.seed):
+            with seeded(*seed), same_order(data, settings.seed):
                 rates = refine(
                     self.twin,
                     rates,
