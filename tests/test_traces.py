@@ -276,6 +276,31 @@ def test_models_that_depend_on_the_layout() -> None:
     assert not any(layer._forward_pre_hooks for layer in personal._twin.model.modules())
 
 
+class SmallMaps(nn.Module):
+    """Depends on the layout of its input, and of what a convolution on small maps gives."""
+
+    def __init__(self, flat: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.flat = flat
+        self.conv, self.head = nn.Conv2d(3, 5, 3, padding=1), nn.Linear(20, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.stride() == (12, 4, 2, 1)
+        return self.head(self.flat(self.conv(x)))
+
+
+@pytest.mark.parametrize(
+    "flat", [lambda x: x.view(len(x), -1), lambda x: torch.as_strided(x, (len(x), 20), (20, 1))]
+)
+def test_small_maps_lie_in_memory_as_the_plain_models_do(flat: Callable[[Tensor], Tensor]) -> None:
+    model, x = SmallMaps(flat).double().eval(), torch.randn(6, 3, 2, 2, dtype=torch.float64)
+    personal = ttpfl.Personalizer(model, some_rates(model))
+    personal(x)
+    entropy = torch.distributions.Categorical(logits=model(x)).entropy().mean()
+    (gradient,) = torch.autograd.grad(entropy, model.head.weight)
+    torch.testing.assert_close(personal.state_dict()["mean.head.weight"], -gradient)
+
+
 def test_a_train_method_that_returns_nothing() -> None:
     class Frozen(nn.Module):
         def __init__(self) -> None:

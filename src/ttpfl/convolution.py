@@ -65,7 +65,9 @@ def conv2d(
     if groups == 1 and height * width <= MATRIX_PIXELS:
         columns = F.unfold(input, kernel.shape[2:], dilation, (pad_y, pad_x), stride)
         pixels = F.linear(columns.transpose(1, 2), kernel.flatten(1), bias)
-        return pixels.reshape(len(input), height, width, -1).permute(0, 3, 1, 2)
+        maps = pixels.reshape(len(input), height, width, -1).permute(0, 3, 1, 2)
+        # Laid out as torch does it, since a model may view the result, or look at its strides.
+        return maps if _channels_last(input) else maps.contiguous()
     return F.conv2d(input, kernel, bias, stride, (pad_y, pad_x), dilation, groups)
 
 
@@ -77,6 +79,10 @@ def _worthwhile(input: Tensor, weight: Tensor) -> bool:
         and input.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled("cpu")
     )
+
+
+def _channels_last(maps: Tensor) -> bool:
+    return maps.is_contiguous(memory_format=torch.channels_last) and not maps.is_contiguous()
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
