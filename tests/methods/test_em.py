@@ -47,6 +47,23 @@ def test_online_uses_the_mean_of_the_priors_so_far() -> None:
     torch.testing.assert_close(personal(stream[0]), first)
 
 
+@pytest.mark.parametrize("iterations", [1, 2, 5])
+def test_with_a_source_prior_the_first_step_is_the_models_own_posterior(iterations: int) -> None:
+    """Saerens et al. (2002), equations 9 and 10, sample by sample, in double precision."""
+    model, x = frozen("groupnorm").double(), batches("groupnorm")[0][0].double()
+    counts = torch.tensor([1.0, 9.0, 3.0, 5.0, 2.0], dtype=torch.float64)
+    source = 0.999 * counts / counts.sum() + 0.001 / 5  # no class is impossible
+    posterior = model(x).softmax(1)
+    prior = source
+    for _ in range(iterations):
+        rows = [row * prior / source for row in posterior]
+        prior = torch.stack([row / row.sum() for row in rows]).mean(0)
+    expected = torch.stack([row * prior / source / (row * prior / source).sum() for row in posterior])
+    method = methods.make("em", iterations=iterations, source_prior=True)
+    answer = method.personal(model, Knowledge({"labels": counts}))(x)
+    torch.testing.assert_close(answer, expected.log())
+
+
 @authors.needs_figures
 def test_the_authors_figures() -> None:
     assert authors.distance(authors.answers(methods.make("em")), authors.figure("em0")) < 1e-5

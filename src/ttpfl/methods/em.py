@@ -23,7 +23,8 @@ class EM(Method):
 
     The prior is the mean of the predictions,
     the predictions are the model's own times the prior; and again. That is right for a model trained on
-    balanced classes, as it is taken to be unless `source_prior` asks for the source clients' label counts.
+    balanced classes, as it is taken to be unless `source_prior` asks for the source clients' label counts:
+    then predictions are divided by their prior first, and EM begins with it, at the model's own predictions.
 
     Paper: Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
     Probabilities: A Simple Procedure", Neural Computation 2002.
@@ -75,7 +76,7 @@ class _Weighted(Personal):
         with torch.no_grad():
             start = at_least_float32(check_finite(self.model(batch))).log_softmax(1)
             start = start - self._log_source.to(start)
-            log_prior = estimate(start, self._config.iterations)
+            log_prior = estimate(start, self._config.iterations, self._log_source)
             if self._config.remembers:
                 self._log_total = log_prior = torch.logaddexp(
                     self._log_total.to(start), log_prior + math.log(len(start))

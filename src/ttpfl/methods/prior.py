@@ -109,13 +109,18 @@ def explained(inverse: Tensor, possible: Tensor, predicted: Tensor) -> Tensor:
     return torch.zeros_like(found).masked_scatter_(possible, on_simplex(found[possible]))
 
 
-def estimate(log_p: Tensor, iterations: int) -> Tensor:
+def estimate(log_p: Tensor, iterations: int, log_first: Tensor) -> Tensor:
     """The logarithm of the label prior after so many rounds of EM, from log-probabilities.
 
-    >>> estimate(torch.tensor([[0.75, 0.25], [0.25, 0.75]]).log(), 2).exp()
+    Args:
+        log_p: of each sample (rows) to each class, were all classes as frequent.
+        iterations: the number of rounds.
+        log_first: of the prior to begin with, up to a constant.
+
+    >>> estimate(torch.tensor([[0.75, 0.25], [0.25, 0.75]]).log(), 2, torch.tensor(0.0)).exp()
     tensor([0.5000, 0.5000])
     """
-    log_prior = torch.zeros_like(log_p[0])
+    log_prior = log_first.to(log_p)
     for _ in range(iterations):
         log_prior = (log_p + log_prior).log_softmax(1).logsumexp(0) - math.log(len(log_p))
     return log_prior
