@@ -84,6 +84,25 @@ def test_models_that_depend_on_the_memory_layout(kind: type[nn.Module]) -> None:
     assert_same(ours, [model(x) for x in batches])
 
 
+@pytest.mark.parametrize("name", ["tent", "sar"])
+def test_scale_and_shift_that_two_layers_share(name: str) -> None:
+    first, second = nn.LayerNorm(6), nn.LayerNorm(6)
+    second.weight, second.bias = first.weight, first.bias
+    model = nn.Sequential(nn.Linear(6, 6), first, nn.Linear(6, 6), second, nn.Linear(6, networks.CLASSES))
+    batches, theirs = stream("mlp"), []
+    slow = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(slow[1].parameters(), 0.1, momentum=0.9)
+    for x in batches:
+        theirs.append(slow(x))
+        optimizer.zero_grad()
+        entropy(theirs[-1]).mean().backward()
+        optimizer.step()
+    # On all samples and without a look for sharpness, SAR takes the steps of Tent.
+    config = {"margin": 2.0, "rho": 0.0, "recovery": 0.0} if name == "sar" else {}
+    assert_same(answers(methods.make(name, lr=0.1, optimizer="sgd", **config), model, batches), theirs)
+    assert differs(theirs[1:], [model(x) for x in batches[1:]])
+
+
 # BN-Adapt
 
 

@@ -19,7 +19,7 @@ BatchNorm = Callable[..., Tensor]
 
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Scale and shift of every normalisation layer, by state-dict key; shared ones count once.
+    """Scale and shift of every normalisation layer, by state-dict key; shared ones count once, by the first.
 
     >>> list(affine_parameters(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))))
     ['1.weight', '1.bias']
@@ -29,11 +29,10 @@ def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         for path, layer in model.named_modules()
         if "norm" in type(layer).__name__.lower() and not any(True for _ in layer.children())
     }
-    found = {
-        id(parameter): (f"{path}.{name}" if path else name, parameter)
-        for path, layer in layers.items()
-        for name, parameter in layer.named_parameters(recurse=False)
-    }
+    found: dict[int, tuple[str, nn.Parameter]] = {}
+    for path, layer in layers.items():
+        for name, parameter in layer.named_parameters(recurse=False):
+            found.setdefault(id(parameter), (f"{path}.{name}" if path else name, parameter))
     if not found:
         what = "whose layers have no scale and shift" if layers else "of which it has none"
         raise MethodError(
