@@ -162,7 +162,7 @@ def test_what_does_not_fit() -> None:
     personal = methods.make("bbse").personal(model, Knowledge({"hard": torch.eye(3)}))
     with pytest.raises(MethodError, match="has 3 classes, the model has 5"):
         personal(torch.zeros(2, 6))
-    for config in ({"uniform": 0.0}, {"cutoff": 1.0}):
-        with pytest.raises(MethodError, match="uniform must be"):
+    for config, message in (({"uniform": 0.0}, "uniform is 0.0"), ({"cutoff": 1.0}, "cutoff is 1.0")):
+        with pytest.raises(MethodError, match=message):
             methods.make("bbse", **config)
     assert methods.make("bbse").summary(model, []) == {}

@@ -110,5 +110,5 @@ def test_bad_settings() -> None:
     for name in ("neighbours", "steps"):
         with pytest.raises(MethodError, match=f"{name} is 0"):
             methods.make("lame", **{name: 0})
-    with pytest.raises(MethodError, match="no affinity 'cosine'; known: rbf, knn, linear"):
+    with pytest.raises(MethodError, match="affinity is 'cosine': it must be one of rbf, knn, linear"):
         methods.make("lame", affinity="cosine")

@@ -1,6 +1,7 @@
 """What every test-time method must hold to, whoever wrote it: a new method is in here by itself."""
 
 import copy
+import math
 from contextlib import suppress
 from dataclasses import fields
 
@@ -219,6 +220,48 @@ def test_a_method_explains_itself(name: str) -> None:
             numbers = [value for value in grid if value is not None]  # None: no limit
             ordered = numbers == sorted(numbers)
             assert entry.default in grid or ordered, f"{entry.name}: {grid}"
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_hyper_parameter_has_limits(name: str) -> None:
+    for entry in fields(methods.get(name)):
+        for value in (entry.default, *entry.metadata["grid"]):
+            methods.make(name, **{entry.name: value})
+        for wrong in ([], object(), *([float("nan"), "1"] if not isinstance(entry.default, str) else [1])):
+            with pytest.raises(MethodError, match=f"{entry.name} is .*: it must be "):
+                methods.make(name, **{entry.name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("bn-adapt", {"prior": -1.0}),
+        ("tent", {"lr": -0.1}),
+        ("tent", {"lr": math.inf}),
+        ("shot", {"beta": -0.3}),
+        ("eata", {"fisher": -1.0}),
+        ("eata", {"optimizer": "lbfgs"}),
+        ("sar", {"rho": -0.05}),
+        ("rotta", {"capacity": 0}),
+        ("rotta", {"capacity": 2.5}),
+        ("rotta", {"rate": 1.5}),
+        ("surgical", {"lr": -0.1}),
+        ("memo", {"augmentations": 0}),
+        ("memo", {"lr": -1.0}),
+        ("memo", {"prior_strength": -1.0}),
+        ("t3a", {"supports": True}),
+        ("bbse", {"cutoff": 1.0}),
+        ("em", {"source_prior": "no"}),
+        ("em", {"iterations": None}),
+        ("fixed-rates", {"mode": "offline"}),
+    ],
+    ids=str,
+)
+def test_values_that_cannot_work_are_refused(name: str, config: dict[str, object]) -> None:
+    [(key, value)] = config.items()
+    with pytest.raises(MethodError) as caught:
+        methods.make(name, **config)
+    assert str(caught.value).startswith(f"{key} is {value!r}: it must be ")
 
 
 @pytest.mark.parametrize("name", methods.names())

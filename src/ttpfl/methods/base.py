@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ttpfl.data.lookup import find
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.inputs import Inputs, all_finite, checked
+from ttpfl.methods.limits import Limit
 from ttpfl.rates import Rates
 from ttpfl.twin import isolated, private_copy
 
@@ -80,6 +81,14 @@ class Method(ABC):
     remembers: ClassVar[bool] = True
     """Whether what it answers depends on the batches before. If not, say so: it is tuned faster."""
 
+    def __post_init__(self) -> None:
+        """Refuse values beyond their limits; None is a value where it is the default."""
+        for entry in fields(self):
+            limit, value = entry.metadata.get("limit"), getattr(self, entry.name)
+            absent = value is None and entry.default is None
+            if limit is not None and not absent and not limit.holds(value):
+                raise MethodError(f"{entry.name} is {value!r}: it must be {limit.words}")
+
     @abstractmethod
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """A fresh instance for one client; the model is not changed."""
@@ -109,9 +118,20 @@ class Method(ABC):
         return {entry.name: entry.metadata["grid"] for entry in fields(cls) if entry.metadata.get("grid")}
 
 
-def tunable(default: T, help: str, grid: tuple[T, ...] = ()) -> T:
-    """A hyper-parameter with its help, and the values to choose from on source clients."""
-    return field(default=default, metadata={"help": help, "grid": grid})
+def tunable(default: T, help: str, grid: tuple[T, ...] = (), limit: Limit | None = None) -> T:
+    """A hyper-parameter with its help, the values to choose from on source clients, and what it may be.
+
+    >>> from ttpfl.methods.limits import whole_number
+    >>> @dataclass(frozen=True)
+    ... class Coin(Method):
+    ...     sides: int = tunable(2, "of the coin", limit=whole_number(2))
+    ...     def personal(self, model, knowledge): ...
+    >>> Coin(sides=1)
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.MethodError: sides is 1: it must be a whole number, 2 or more
+    """
+    return field(default=default, metadata={"help": help, "grid": grid, "limit": limit})
 
 
 _methods: dict[str, type[Method]] = {}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ttpfl.direction import check_finite
 from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
+from ttpfl.methods.limits import SWITCH, number
 from ttpfl.methods.prior import UNIFORM, confusion, explained, inverse, known, one_hot, smoothed
 from ttpfl.statistics import at_least_float32
 
@@ -30,20 +31,22 @@ class BBSE(Method):
 
     remembers = False
 
-    soft: bool = tunable(False, "use predicted probabilities instead of predicted classes")
-    uniform: float = tunable(UNIFORM, "the share of the uniform prior", grid=(0.001, 0.01, 0.1, 0.5, 0.9))
+    soft: bool = tunable(False, "use predicted probabilities instead of predicted classes", limit=SWITCH)
+    uniform: float = tunable(
+        UNIFORM,
+        "the share of the uniform prior",
+        grid=(0.001, 0.01, 0.1, 0.5, 0.9),
+        limit=number("above 0, up to 1", lambda share: 0 < share <= 1),
+    )
     cutoff: float = tunable(
         1e-6,
         "singular values below this share of the largest are taken as zero",
         grid=(1e-6, 1e-3, 0.01, 0.03, 0.1),
+        limit=number("from 0, below 1", lambda share: 0 <= share < 1),
     )
     source_prior: bool = tunable(
-        False, "divide by the source clients' label prior, as the paper of 2018 does"
+        False, "divide by the source clients' label prior, as the paper of 2018 does", limit=SWITCH
     )
-
-    def __post_init__(self) -> None:
-        if not (0 < self.uniform <= 1 and 0 <= self.cutoff < 1):
-            raise MethodError(f"{self}: uniform must be in (0, 1] and cutoff in [0, 1)")
 
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
         """How often each class is predicted (rows) where another is true (columns), hard and soft."""

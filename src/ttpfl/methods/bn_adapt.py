@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.limits import NOT_NEGATIVE
 from ttpfl.methods.normalisation import require_batch_norm, with_prior
 from ttpfl.methods.passes import Passes
 
@@ -28,6 +29,7 @@ class BNAdapt(Method):
         16.0,
         "how many samples the stored statistics count for; 0 is the batch alone",
         (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0),
+        NOT_NEGATIVE,
     )
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:

@@ -11,7 +11,9 @@ from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
 from ttpfl.methods.fisher import BATCHES, drift, importance, squared_gradients
 from ttpfl.methods.learner import Learner, entropies
+from ttpfl.methods.limits import NOT_NEGATIVE, one_of
 from ttpfl.methods.normalisation import affine_parameters, batch_statistics
+from ttpfl.methods.optimizer import OPTIMIZERS
 from ttpfl.twin import isolated
 
 
@@ -33,11 +35,15 @@ class EATA(Method):
     batches of 200.
     """
 
-    lr: float = tunable(5e-3, "step size", (2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2))
-    margin: float = tunable(0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6))
-    similarity: float = tunable(0.4, "largest cosine to the moving average", (0.05, 0.1, 0.2, 0.4, 0.6))
-    fisher: float = tunable(1.0, "weight of not forgetting", (0.1, 1.0, 10.0, 100.0, 2000.0))
-    optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam")
+    lr: float = tunable(5e-3, "step size", (2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2), NOT_NEGATIVE)
+    margin: float = tunable(
+        0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6), NOT_NEGATIVE
+    )
+    similarity: float = tunable(
+        0.4, "largest cosine to the moving average", (0.05, 0.1, 0.2, 0.4, 0.6), NOT_NEGATIVE
+    )
+    fisher: float = tunable(1.0, "weight of not forgetting", (0.1, 1.0, 10.0, 100.0, 2000.0), NOT_NEGATIVE)
+    optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam", limit=one_of(*OPTIMIZERS))
 
     @property
     def needs_source(self) -> bool:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.direction import check_finite
-from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
+from ttpfl.methods.limits import SWITCH, whole_number
 from ttpfl.methods.prior import class_counts, estimate, known, smoothed
 from ttpfl.statistics import at_least_float32
 
@@ -32,14 +32,12 @@ class EM(Method):
 
     remembers = False
 
-    iterations: int = tunable(2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100))
-    source_prior: bool = tunable(
-        False, "divide by the source clients' label prior, as the paper of 2002 does"
+    iterations: int = tunable(
+        2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100), limit=whole_number(1)
     )
-
-    def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise MethodError(f"iterations is {self.iterations}: it must be at least 1")
+    source_prior: bool = tunable(
+        False, "divide by the source clients' label prior, as the paper of 2002 does", limit=SWITCH
+    )
 
     @property
     def needs_source(self) -> bool:

@@ -10,6 +10,7 @@ from torch import nn
 from ttpfl.errors import MethodError
 from ttpfl.methods.atp import Personalized
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.limits import NUMBER, TEXT, one_of
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Mode, Rates
 
@@ -25,13 +26,15 @@ class FixedRates(Method):
     Paper: Bao, Wei, Wang and He, "Adaptive Test-Time Personalization for Federated Learning", NeurIPS 2023.
     """
 
-    rate: float = tunable(0.1, "how far the modules go; may be negative", (-1.0, -0.1, 0.01, 0.1, 1.0))
-    modules: str = tunable("*", "state-dict keys with the wildcards * and ?; several with | between them")
-    mode: str = tunable("batch", "batch, or online for the mean of all directions so far")
-
-    def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            raise MethodError(f"mode is {self.mode!r}: it must be one of {', '.join(get_args(Mode))}")
+    rate: float = tunable(
+        0.1, "how far the modules go; may be negative", (-1.0, -0.1, 0.01, 0.1, 1.0), NUMBER
+    )
+    modules: str = tunable(
+        "*", "state-dict keys with the wildcards * and ?; several with | between them", limit=TEXT
+    )
+    mode: str = tunable(
+        "batch", "batch, or online for the mean of all directions so far", limit=one_of(*get_args(Mode))
+    )
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model, ready to move these modules."""

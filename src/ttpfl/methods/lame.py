@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.direction import check_finite
-from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
+from ttpfl.methods.limits import TEXT, one_of, whole_number
 from ttpfl.methods.neighbours import AFFINITIES, assignments
 from ttpfl.statistics import at_least_float32
 
@@ -38,19 +38,18 @@ class LAME(Method):
         "rbf",
         "rbf (by distance), knn (1 for the nearest, else 0) or linear (cosine)",
         ("rbf", "knn", "linear"),
+        one_of(*AFFINITIES),
     )
     neighbours: int = tunable(
-        5, "knn: how many count; rbf: its width is the distance to the one of this rank", grid=(1, 3, 5, 10)
+        5,
+        "knn: how many count; rbf: its width is the distance to the one of this rank",
+        grid=(1, 3, 5, 10),
+        limit=whole_number(1),
     )
-    steps: int = tunable(100, "iterations at most; they end when the energy stays")
-    layer: str = tunable("", "the last linear layer's name, for the features before it; found if empty")
-
-    def __post_init__(self) -> None:
-        if self.affinity not in AFFINITIES:
-            raise MethodError(f"there is no affinity {self.affinity!r}; known: {', '.join(AFFINITIES)}")
-        for name in ("neighbours", "steps"):
-            if getattr(self, name) < 1:
-                raise MethodError(f"{name} is {getattr(self, name)}: it must be at least 1")
+    steps: int = tunable(100, "iterations at most; they end when the energy stays", limit=whole_number(1))
+    layer: str = tunable(
+        "", "the last linear layer's name, for the features before it; found if empty", limit=TEXT
+    )
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model whose answers are adjusted, each batch for itself."""

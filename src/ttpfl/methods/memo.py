@@ -11,6 +11,7 @@ from ttpfl.direction import move, probe
 from ttpfl.errors import MethodError
 from ttpfl.inputs import Inputs, all_finite
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.limits import NOT_NEGATIVE, whole_number
 from ttpfl.methods.views import augmented, marginal_entropy, mix_statistics
 from ttpfl.network import describe
 from ttpfl.twin import Twin
@@ -37,17 +38,21 @@ class MEMO(Method):
 
     remembers = False
 
-    lr: float = tunable(0.005, "step size", grid=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05))
-    augmentations: int = tunable(16, "augmentations per image")
-    padding: int = tunable(4, "mirrored pixels around the image out of which crops are taken")
-    prior_strength: float | None = tunable(
-        None, "BatchNorm: N/(N+1) stored and 1/(N+1) own statistics (16 in MEMO's paper); None: stored ones"
+    lr: float = tunable(
+        0.005, "step size", grid=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05), limit=NOT_NEGATIVE
     )
-    seed: int = tunable(0, "of the augmentations, together with the image's number in the stream")
-
-    def __post_init__(self) -> None:
-        if self.augmentations < 1 or self.padding < 0 or self.seed < 0 or (self.prior_strength or 0) < 0:
-            raise MethodError(f"{self}: augmentations must be at least 1, the others not negative")
+    augmentations: int = tunable(16, "augmentations per image", limit=whole_number(1))
+    padding: int = tunable(
+        4, "mirrored pixels around the image out of which crops are taken", limit=whole_number(0)
+    )
+    prior_strength: float | None = tunable(
+        None,
+        "BatchNorm: N/(N+1) stored and 1/(N+1) own statistics (16 in MEMO's paper); None: stored ones",
+        limit=NOT_NEGATIVE,
+    )
+    seed: int = tunable(
+        0, "of the augmentations, together with the image's number in the stream", limit=whole_number(0)
+    )
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """A twin of the model that moves for one image at a time."""

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.learner import Learner, entropies
+from ttpfl.methods.limits import NOT_NEGATIVE, one_of
 from ttpfl.methods.normalisation import batch_statistics, lower_affine_parameters
+from ttpfl.methods.optimizer import OPTIMIZERS
 
 
 @method("sar")
@@ -28,11 +30,15 @@ class SAR(Method):
     of n < 32 samples it takes n / 32 of this lr. After a collapse, the mean entropy begins anew.
     """
 
-    lr: float = tunable(2.5e-4, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2))
-    margin: float = tunable(0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6))
-    rho: float = tunable(0.05, "how far to look for sharpness", (0.01, 0.02, 0.05, 0.1, 0.2))
-    recovery: float = tunable(0.2, "mean entropy that counts as collapse", (0.0, 0.05, 0.1, 0.2, 0.3))
-    optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam")
+    lr: float = tunable(2.5e-4, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2), NOT_NEGATIVE)
+    margin: float = tunable(
+        0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6), NOT_NEGATIVE
+    )
+    rho: float = tunable(0.05, "how far to look for sharpness", (0.01, 0.02, 0.05, 0.1, 0.2), NOT_NEGATIVE)
+    recovery: float = tunable(
+        0.2, "mean entropy that counts as collapse", (0.0, 0.05, 0.1, 0.2, 0.3), NOT_NEGATIVE
+    )
+    optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam", limit=one_of(*OPTIMIZERS))
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model, ready to learn."""

@@ -10,6 +10,7 @@ from ttpfl.errors import MethodError
 from ttpfl.inputs import Inputs, checked
 from ttpfl.methods.atp import Personalized
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
+from ttpfl.methods.limits import NOT_NEGATIVE, TEXT
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Rates
 from ttpfl.twin import Twin, isolated
@@ -29,8 +30,8 @@ class Surgical(Method):
 
     remembers = False
 
-    lr: float = tunable(0.1, "step size", (1e-3, 1e-2, 0.1, 1.0, 10.0))
-    block: str = tunable("", "the block that adapts; the best on source data if empty")
+    lr: float = tunable(0.1, "step size", (1e-3, 1e-2, 0.1, 1.0, 10.0), NOT_NEGATIVE)
+    block: str = tunable("", "the block that adapts; the best on source data if empty", limit=TEXT)
 
     @property
     def needs_source(self) -> bool:

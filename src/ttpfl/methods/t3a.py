@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttpfl.direction import check_finite
-from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
+from ttpfl.methods.limits import TEXT, whole_number
 from ttpfl.methods.supports import Supports
 from ttpfl.statistics import at_least_float32
 
@@ -34,12 +34,9 @@ class T3A(Method):
         None,
         "how many supports are kept per class, those of lowest entropy; None keeps all",
         grid=(1, 5, 20, 50, 100, None),
+        limit=whole_number(1),
     )
-    layer: str = tunable("", "the last linear layer's name; found if empty")
-
-    def __post_init__(self) -> None:
-        if self.supports is not None and self.supports < 1:
-            raise MethodError(f"supports is {self.supports}: it must be at least 1, or None for all")
+    layer: str = tunable("", "the last linear layer's name; found if empty", limit=TEXT)
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model with a support set that grows with the stream."""

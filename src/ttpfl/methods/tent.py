@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.learner import Learner, entropies
+from ttpfl.methods.limits import NOT_NEGATIVE, one_of
 from ttpfl.methods.normalisation import affine_parameters, batch_statistics
+from ttpfl.methods.optimizer import OPTIMIZERS
 
 
 @method("tent")
@@ -24,8 +26,10 @@ class Tent(Method):
     Defaults: those of the authors' code (github.com/DequanWang/tent) for CIFAR-10, at batches of 200.
     """
 
-    lr: float = tunable(1e-3, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2))
-    optimizer: str = tunable("adam", "adam, or sgd with a momentum of 0.9 (the paper's for ImageNet)")
+    lr: float = tunable(1e-3, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2), NOT_NEGATIVE)
+    optimizer: str = tunable(
+        "adam", "adam, or sgd with a momentum of 0.9 (the paper's for ImageNet)", limit=one_of(*OPTIMIZERS)
+    )
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model, ready to learn."""
