@@ -223,6 +223,10 @@ def test_cohorts() -> None:
     ("arguments", "message"),
     [
         ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": 2.5}, "rounds is 2.5: it must be a whole number"),
+        ({"objective": lambda logits: logits.sum(1)}, r"objective= gives a tensor of shape \(11,\)"),
+        ({"objective": lambda logits: 0.5}, "objective= gives a float"),
+        ({"loss": partial(F.cross_entropy, reduction="none")}, r"loss= gives a tensor of shape \(11,\)"),
         ({"cohort": 0}, "cohort is 0"),
         ({"cohort": 5}, "cohort is 5, but there are only 4 clients"),
         ({"local_epochs": 0}, "local_epochs is 0"),
@@ -343,6 +347,11 @@ def test_proposition_3_1() -> None:
     adapted = ttpfl.Personalizer(model, rates, objective=objective)(x)
     target = (q[:, None] * likelihood / (q[:, None] * likelihood).sum(0)).T
     torch.testing.assert_close(adapted.softmax(1), target)
+
+
+def test_a_cache_that_keeps_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="keep is 'frist': it must be 'recent' or 'first'"):
+        DirectionCache(100, keep="frist")
 
 
 def test_cache_that_keeps_the_first_serves_turns_that_do_not_all_fit() -> None:

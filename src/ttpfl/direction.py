@@ -73,9 +73,7 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     record = Record({name: [] for name, spec in twin.specs.items() if spec.statistic})
     logits = twin.fast(inputs, record=record)
     check_finite(logits)
-    value = objective(logits)
-    if value.ndim:
-        raise BatchError(f"objective= gives a tensor of shape {tuple(value.shape)}: it must give one number")
+    value = one_number("objective", objective(logits))
     leaves: list[tuple[str, Taps | None, Tensor]] = [
         (name, None, parameter) for name, parameter in twin.parameters.items()
     ]
@@ -110,6 +108,23 @@ def _descent(
                 shared = memory in given or 0 in gradient.stride()
                 given.add(memory)
                 yield name, taps, gradient.clone() if shared else gradient
+
+
+def one_number(name: str, value: Tensor) -> Tensor:
+    """What the user's function of this name gave, if it is a single number; else an error.
+
+    >>> one_number("loss", torch.zeros(3))
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.BatchError: loss= gives a tensor of shape (3,): it must give one number, such as the mean
+    """
+    if not isinstance(value, Tensor):
+        raise BatchError(f"{name}= gives a {type(value).__name__}: it must give a tensor with one number")
+    if value.numel() != 1:
+        raise BatchError(
+            f"{name}= gives a tensor of shape {tuple(value.shape)}: it must give one number, such as the mean"
+        )
+    return value
 
 
 def check_finite(logits: Tensor) -> Tensor:
@@ -198,9 +213,11 @@ class DirectionCache:
     """
 
     def __init__(self, budget_bytes: int, keep: Literal["recent", "first"] = "recent") -> None:
-        self._room = budget_bytes if keep == "first" else math.inf
         if budget_bytes < 0:
             raise ValueError(f"budget_bytes is {budget_bytes}: it must not be negative (0 keeps nothing)")
+        if keep not in ("recent", "first"):
+            raise ValueError(f"keep is {keep!r}: it must be 'recent' or 'first'")
+        self._room = budget_bytes if keep == "first" else math.inf
         self.budget_bytes = budget_bytes
         self.bytes = 0
         self.hits = 0

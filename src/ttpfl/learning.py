@@ -5,6 +5,7 @@ The pure steps are here; engines that spread clients over processes or machines 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
@@ -23,6 +24,7 @@ from ttpfl.direction import (
     batch_key,
     entropy,
     move,
+    one_number,
     probe,
 )
 from ttpfl.errors import BatchError, RatesError, TtpflError
@@ -165,7 +167,7 @@ def _slope(
     moved = move(twin, direction, {name: rates[group_of[name]] for name in direction})
     leaves = moved.leaves()
     logits = twin.fast(inputs, moved)
-    result = loss(logits, labels)
+    result = one_number("loss", loss(logits, labels))
     if observe is not None:
         observe(logits.detach(), labels, result.detach())
     if not result.requires_grad:  # nothing that moves has any influence
@@ -295,7 +297,7 @@ def _check_counts(named: Mapping[Any, Client], **counts: int) -> None:
     if not named:
         raise BatchError("no clients: pass at least one")
     for name, count in counts.items():
-        if count < 1:
-            raise RatesError(f"{name} is {count}: it must be at least 1")
+        if not isinstance(count, Integral) or count < 1:
+            raise RatesError(f"{name} is {count!r}: it must be a whole number, at least 1")
     if counts["cohort"] > len(named):
         raise RatesError(f"cohort is {counts['cohort']}, but there are only {len(named)} clients")

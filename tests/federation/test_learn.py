@@ -258,6 +258,9 @@ def test_early_stopping_and_evaluation() -> None:
         ({"trim": 0.5}, "trim is 0.5"),
         ({"direction_cache": -1}, "direction_cache is -1"),
         ({"epochs": 0}, "epochs is 0"),
+        ({"rounds": 2.5}, "rounds is 2.5: it must be a whole number"),
+        ({"cohort": "all"}, "cohort is 'all': it must be a whole number"),
+        ({"seed": 0.5}, "seed is 0.5: it must be a whole number"),
     ],
     ids=str,
 )

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -258,10 +259,18 @@ def test_evaluation_is_that_of_the_model_as_it_is() -> None:
 def test_a_model_that_works_in_place_does_not_change_the_clients_data(fast: bool) -> None:
     x, y = pair(8, 1, (3, 6, 6))
     kept = x.clone()
-    trainer = LocalTrainer(nn.Sequential(nn.ReLU(inplace=True), cnn()), TrainSettings(fast=fast, shuffle=False))
+    model = nn.Sequential(nn.ReLU(inplace=True), cnn())
+    trainer = LocalTrainer(model, TrainSettings(fast=fast, shuffle=False))
     trainer.train((x, y), (0,))
     trainer.evaluate((x, y), (0,))
     assert torch.equal(x, kept)
+
+
+def test_a_loss_that_is_not_one_number_is_said() -> None:
+    trainer = LocalTrainer(linear(), TrainSettings(), loss=partial(F.cross_entropy, reduction="none"))
+    for work in (trainer.train, trainer.evaluate):
+        with pytest.raises(BatchError, match=r"loss= gives a tensor of shape \(4,\)"):
+            work(pair(4, 1), (0,))
 
 
 def test_no_data() -> None:

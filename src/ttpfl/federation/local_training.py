@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Subset
 
 from ttpfl.arithmetic import FastLayout, channels_last
 from ttpfl.convolution import part_that_sees_data
+from ttpfl.direction import one_number
 from ttpfl.errors import BatchError
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state_vector import unpack
@@ -88,7 +89,7 @@ class LocalTrainer:
             for inputs, labels in self._epoch(client):
                 self.model.zero_grad()
                 logits = self._forward(inputs)
-                loss = self._loss(logits, labels)
+                loss = one_number("loss", self._loss(logits, labels))
                 loss.backward()
                 for parameter, anchor in zip(parameters, anchors, strict=False):  # FedProx only
                     if parameter.grad is not None:
@@ -108,7 +109,7 @@ class LocalTrainer:
             for batch in client_batches(client, self._settings.batch_size):
                 inputs, labels = split_batch(batch)
                 logits = self._forward(checked(inputs))
-                tally.add(logits, labels, self._loss(logits, labels))
+                tally.add(logits, labels, one_number("loss", self._loss(logits, labels)))
         return tally
 
     def _epoch(self, client: Client) -> Iterator[tuple[Inputs, Tensor]]:

@@ -1,6 +1,7 @@
 """What can be chosen about a run. Functions and command line take the same names."""
 
 from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral
 from typing import Any, TypeVar
 
 from ttpfl.errors import FederationError
@@ -34,13 +35,21 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "cohort", "patience", "checkpoint_every", "keep", "epochs", "batch_size"):
-            self._at_least(name, 1)
-        for name in ("seed", "workers", "eval_every", "momentum", "weight_decay", "validate_every"):
+            self._whole(name, 1)
+        for name in ("seed", "workers", "eval_every", "validate_every", "direction_cache"):
+            self._whole(name, 0)
+        for name in ("momentum", "weight_decay"):
             self._at_least(name, 0)
         if not 0 <= self.minimum <= 1:
             raise FederationError(f"minimum is {self.minimum}: it must lie between 0 and 1")
         if not getattr(self, "lr", 1) > 0:
             raise FederationError(f"lr is {getattr(self, 'lr', 1)}: it must be positive")
+
+    def _whole(self, name: str, least: int) -> None:
+        value = getattr(self, name, None)
+        if value is not None and not isinstance(value, Integral):
+            raise FederationError(f"{name} is {value!r}: it must be a whole number")
+        self._at_least(name, least)
 
     def _at_least(self, name: str, least: int) -> None:
         value = getattr(self, name, None)
@@ -123,7 +132,6 @@ class LearnSettings(RunSettings):
             )
         if not 0 <= self.trim < 0.5:
             raise FederationError(f"trim is {self.trim}: it must be at least 0 and less than 0.5")
-        self._at_least("direction_cache", 0)
         self._check_privacy()
 
     def _check_privacy(self) -> None:
