@@ -2,10 +2,12 @@
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -77,6 +79,39 @@ def test_unknown_options_list_the_known_ones(tmp_path: Path) -> None:
         ttpfl.data.load("digits", sed=3)
     with pytest.raises(DataError, match="cifar10 has no option 'seed'; it has: augmentation"):
         ttpfl.data.load("cifar10", tmp_path, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "message"),
+    [
+        ("digits", "seed", "abc", "seed is 'abc': it must be a whole number from 0"),
+        ("digits", "seed", -1, "seed is -1"),
+        ("digits", "augmentation", 0, "there is no augmentation 0"),
+        ("pacs", "image_size", True, "image_size is True"),
+        ("folder", "skip_unreadable", "no", "skip_unreadable is 'no': it must be true or false"),
+        ("arrays", "classes", 3, "classes is 3: it must be a list of names"),
+    ],
+)
+def test_values_that_options_cannot_take_are_refused_before_files_are_looked_for(
+    name: str, option: str, value: object, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        ttpfl.data.load(name, tmp_path / "nowhere", **{option: value})
+
+
+def test_a_data_set_of_ones_own_checks_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    def even(name: str, value: int) -> None:
+        if value % 2:
+            raise DataError(f"{name} is odd")
+
+    def own(directory: Path, size: Annotated[int, even] = 2, free: str = "") -> Images:
+        return ttpfl.data.load("digits")
+
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    registry.dataset(replace(ttpfl.data.facts("digits"), name="own"))(own)
+    assert len(ttpfl.data.load("own", size=4, free=3)) == 9297  # what says nothing of a check has none
+    with pytest.raises(DataError, match="size is odd"):
+        ttpfl.data.load("own", size=3)
 
 
 def test_a_name_is_given_once() -> None:

@@ -126,6 +126,13 @@ def test_rates_may_come_from_elsewhere(path: Path) -> None:
             "model.name=none.such:net",
             "the network 'none.such:net' cannot be imported: No module named 'none'",
         ),
+        ("train.lr=inf", "train.lr is inf: it takes a finite number"),
+        ("cases.a.learn.lr=nan", "cases.a.learn.lr is nan: it takes a finite number"),
+        ("paper.none.a=[-inf]", "paper.none.a[0] is -inf: it takes a finite number"),
+        (
+            'entries=[{label="b", method="bn-adapt", config={prior=inf}}]',
+            "entries[0].config.prior is inf: it takes a finite number",
+        ),
         ("cases.a.data.shift=domain", "held_out is not set: it takes one of mnist, uci, rendered, blended"),
     ],
 )
@@ -144,6 +151,15 @@ def test_mistakes_are_named_with_what_was_meant(path: Path, change: str, message
         ("data.name=digit", "no data set 'digit'; did you mean 'digits'?", "in data"),
         ("data.options.image_size=3", "no key 'image_size' in data.options", "in data"),
         ('data={shift="domain", held_out="xx"}', "no domain 'xx'", "in data"),
+        ("data.options.seed=abc", "seed is 'abc': it must be a whole number from 0", "in options"),
+        ("data.options.seed=2024-05-01", "it must be a whole number from 0", "in options"),
+        ("data.options.seed=true", "seed is True: it must be", "in options"),
+        ("data.options.seed=-1", "seed is -1: it must be", "in options"),
+        ("data.options.augmentation=0", "no augmentation 0. Known: domainbed, flips", "in options"),
+        ('data={name="pacs", options.image_size=-3}', "image_size is -3: it must be", "in options"),
+        ('data={name="pacs", options.image_size=true}', "image_size is True: it must be", "in options"),
+        ('data={name="folder", options.skip_unreadable=1}', "is 1: it must be true or false", "in options"),
+        ('data={name="arrays", options.classes=["a", 1]}', "it must be a list of names", "in options"),
     ],
 )
 def test_values_that_cannot_work_are_refused_before_anything_runs(

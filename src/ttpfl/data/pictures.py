@@ -53,7 +53,7 @@ def as_size(size: int | Size | None) -> Size | None:
     if size is None:
         return None
     pair = size if isinstance(size, (tuple, list)) else (size, size)
-    if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+    if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
         raise DataError(f"image_size is {size!r}: it must be one positive integer, or height and width")
     return pair[0], pair[1]
 

@@ -3,7 +3,7 @@
 import inspect
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from os import PathLike
@@ -76,6 +76,25 @@ def options(name: str) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in own} | {"augmentation": ""}
 
 
+def check_options(name: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that a data set does not have, and values that it cannot take. Nothing is loaded.
+
+    >>> check_options("digits", {"seed": "abc"})
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.DataError: seed is 'abc': it must be a whole number from 0
+    """
+    known, own = options(name), inspect.signature(_entry(name).loader).parameters
+    for option, value in given.items():
+        if option not in known:
+            raise DataError(f"{name} has no option {option!r}; it has: {', '.join(known)}")
+        if option in own:
+            for check in getattr(own[option].annotation, "__metadata__", ()):
+                check(option, value)
+        elif value != "":
+            find("augmentation", value, AUGMENTATIONS)
+
+
 def is_there(name: str, data_dir: str | PathLike[str] | None = None) -> bool:
     """Whether files of the data set lie in the data directory, or none are needed. Nothing is read.
 
@@ -120,9 +139,7 @@ def load(
     ttpfl.errors.DataError: there is no data set 'cifar11'; did you mean 'cifar10'? There are: arrays, ...
     """
     entry, directory = _entry(name), data_directory(data_dir)
-    _check_options(name, options)
-    if augmentation:
-        find("augmentation", augmentation, AUGMENTATIONS)
+    check_options(name, {**options, "augmentation": augmentation})
     try:
         found = entry.loader(directory, **options)
     except DataMissingError as missing:
@@ -157,13 +174,6 @@ def _entry(name: str) -> _Entry:
     near = get_close_matches(name.lower().replace("_", "-"), _entries, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     raise DataError(f"there is no data set {name!r}{hint} There are: {', '.join(names())}")
-
-
-def _check_options(name: str, given: dict[str, Any]) -> None:
-    known = options(name)
-    for option in given:
-        if option not in known:
-            raise DataError(f"{name} has no option {option!r}; it has: {', '.join(known)}")
 
 
 def _download(facts: Facts, directory: Path) -> None:

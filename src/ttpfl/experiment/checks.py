@@ -1,6 +1,7 @@
 """What cannot work is refused when a recipe is read, as far as that is known without data."""
 
 import json
+import math
 import pkgutil
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -11,7 +12,7 @@ import torch
 
 from ttpfl.data.lookup import find
 from ttpfl.data.own_clients import own_setting
-from ttpfl.data.registry import facts, options
+from ttpfl.data.registry import check_options, facts, options
 from ttpfl.data.setting import setting_of
 from ttpfl.errors import MethodError, RecipeError
 from ttpfl.experiment.config import Config, Data, fitting, known_key, located
@@ -58,6 +59,24 @@ def check_modules(label: str, method: Method, network: str) -> None:
         )
 
 
+def check_finite(said: Any, where: str = "") -> None:
+    """No number in a recipe may be infinite or nan: files of results and of stages could not say it.
+
+    >>> check_finite({"train": {"lr": float("inf")}})
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.RecipeError: train.lr is inf: it takes a finite number
+    """
+    if isinstance(said, float) and not math.isfinite(said):
+        raise RecipeError(f"{where} is {said}: it takes a finite number")
+    if isinstance(said, Mapping):
+        for key, value in said.items():
+            check_finite(value, f"{where}.{key}" if where else key)
+    elif isinstance(said, list):
+        for number, value in enumerate(said):
+            check_finite(value, f"{where}[{number}]")
+
+
 def check_paper(paper: Mapping[str, Any]) -> None:
     """Figures to compare with: for each label and case a mean, and a standard deviation if there is one."""
     for label, of_cases in paper.items():
@@ -71,6 +90,8 @@ def _check_data(data: Data) -> None:
     known = facts(data.name)
     for option in data.options:
         known_key("data.options", option, options(data.name))
+    with located("options"):
+        check_options(data.name, data.options)
     if not known.classes:  # found in the user's own data
         own_setting(data.choices)
         return

@@ -12,7 +12,7 @@ from typing import Any
 
 from ttpfl.data.lookup import find
 from ttpfl.errors import DataError, RecipeError
-from ttpfl.experiment.checks import check_config, check_modules, check_paper, checked_method
+from ttpfl.experiment.checks import check_config, check_finite, check_modules, check_paper, checked_method
 from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, fitting, known_key, located, merged
 from ttpfl.experiment.toml import dotted
 
@@ -211,6 +211,7 @@ def _presets(path: Path) -> dict[str, Tree]:
 def _check(tree: Tree, name: str) -> None:
     """The keys and the kinds of their values, whatever the cases make of them."""
     _kinds(tree, TOP, "recipe")
+    check_finite(tree)
     known_key("the kinds of recipes", tree.get("kind", COMPARISON), KINDS)
     seeds = tree.get("seeds", [0])
     if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds) or len({*seeds}) < len(seeds):

@@ -1,9 +1,9 @@
 """The user's own arrays: one npz file per client."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, own_facts
+from ttpfl.data.option_types import ImageSize, Names
 from ttpfl.data.pictures import Size, as_size, resized
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import read_images
@@ -21,9 +21,7 @@ ARRAYS = own_facts(
 
 
 @dataset(ARRAYS)
-def arrays(
-    directory: Path, image_size: int | Size | None = None, classes: Sequence[str] | None = None
-) -> ClientArrays:
+def arrays(directory: Path, image_size: ImageSize = None, classes: Names = None) -> ClientArrays:
     """All clients below `directory`; `classes` names the labels, which else are called by their number."""
     size = as_size(image_size)
     source, target = _clients(directory / "source", size), _clients(directory / "target", size)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ttpfl.data.datasets.rendered_digits import rendered
 from ttpfl.data.extras import extra, version_of
 from ttpfl.data.images import Facts, Images
+from ttpfl.data.option_types import Seed
 from ttpfl.data.pictures import resized
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import cache_path, keep, read_npz
@@ -45,10 +46,8 @@ Labels = NDArray[np.int64]
 
 
 @dataset(DIGITS)
-def digits(directory: Path, seed: int = 0) -> Images:
+def digits(directory: Path, seed: Seed = 0) -> Images:
     """The four domains one after the other; `seed` decides the halves of MNIST and everything drawn."""
-    if seed < 0:
-        raise DataError(f"seed is {seed}: it must be 0 or larger")
     key = {"recipe": RECIPE, "seed": seed, **{name: version_of(name) for name in INGREDIENTS}}
     cache = cache_path(directory, f"digits-{seed}", key, "npz")
     if cache.is_file():

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, own_facts
+from ttpfl.data.option_types import ImageSize, Names, Truth
 from ttpfl.data.pictures import Size, Unreadable, as_size, decode, pictures_in
 from ttpfl.data.registry import dataset
 from ttpfl.errors import DataError, DataMissingError
@@ -38,9 +39,9 @@ class Picture(NamedTuple):
 @dataset(FOLDER)
 def folder(
     directory: Path,
-    image_size: int | Size | None = None,
-    skip_unreadable: bool = False,
-    classes: Sequence[str] | None = None,
+    image_size: ImageSize = None,
+    skip_unreadable: Truth = False,
+    classes: Names = None,
 ) -> ClientArrays:
     """All clients below `directory`; pictures are resized only if `image_size` is given.
 

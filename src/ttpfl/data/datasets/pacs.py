@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ttpfl.data.extras import version_of
 from ttpfl.data.images import Facts, Images
+from ttpfl.data.option_types import ImageSize
 from ttpfl.data.pictures import Size, Unreadable, as_size, decode, pictures_in
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import cache_path, keep
@@ -36,7 +37,7 @@ PACS = Facts(
 
 
 @dataset(PACS)
-def pacs(directory: Path, image_size: int | Size = 224) -> Images:
+def pacs(directory: Path, image_size: ImageSize = 224) -> Images:
     """All pictures by domain, class and file name, resized to `image_size` (a side, or height and width)."""
     facts = replace(PACS, image_size=as_size(image_size) or PACS.image_size)
     paths, y, domain = _listing(directory / FOLDER)
