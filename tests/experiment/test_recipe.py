@@ -1,16 +1,29 @@
 """Recipes: what they may say, and what is refused."""
 
+import json
 import re
 import tomllib
+from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from ttpfl.data.setting import Setting
 from ttpfl.errors import RecipeError, TtpflError
 from ttpfl.experiment import recipe as recipes
 from ttpfl.experiment.complete import complete
 from ttpfl.experiment.config import Config, merged
+from ttpfl.experiment.inputs import (
+    method_inputs,
+    model_inputs,
+    population_inputs,
+    rates_inputs,
+    tuning_inputs,
+)
 from ttpfl.experiment.recipe import Recipe, read
+from ttpfl.experiment.store import key as stage_key
+from ttpfl.methods import make
 
 SMALL = """
 title = "small"
@@ -256,20 +269,65 @@ def test_every_recipe_is_sound_in_every_preset(name: str) -> None:
             assert set(of_cases) <= set(read(name).cases)
 
 
+def stage_keys(recipe: Recipe) -> dict[tuple[str, int], list[str]]:
+    """Under which every stage is kept, for each case and seed."""
+    found = {}
+    for case, seed in product(recipe.cases, recipe.seeds):
+        config, keys = recipe.config(case, seed), []
+        keys.append(stage_key("population", population_inputs(config)))
+        keys.append(stage_key("model", model_inputs(config)))
+        for entry in recipe.entries:
+            method = make(entry.method, **entry.config)
+            needs = method.needs_rates
+            rates = recipe.rates_config(case, seed, entry, needs) if needs else None
+            keys += [stage_key("rates", rates_inputs(rates))] if rates else []
+            keys.append(stage_key("tuning", tuning_inputs(config, method, rates)))
+            keys.append(stage_key("comparison", method_inputs(config, method, rates)))
+        found[case, seed] = keys
+    return found
+
+
 @pytest.mark.parametrize("name", recipes.known())
-def test_a_recipe_shown_in_full_is_the_same_recipe(name: str, tmp_path: Path) -> None:
-    recipe = read(name)
+def test_a_recipe_shown_in_full_is_the_same_recipe_with_the_same_stages(name: str) -> None:
+    for preset in recipes.presets(name):
+        recipe = read(name, preset)
+        shown = complete(recipe)
+        assert ("# patience is not set" in shown) == recipe.compares
+        assert "workers" not in shown
+        again = Recipe(recipe.name, tomllib.loads(shown))
+        assert (again.title, again.kind, again.seeds) == (recipe.title, recipe.kind, recipe.seeds)
+        assert again.entries == recipe.entries
+        assert again.tree.get("paper") == recipe.tree.get("paper")
+        if recipe.compares:
+            assert stage_keys(again) == stage_keys(recipe)
+        assert complete(again) == shown
+
+
+def test_what_a_recipe_leaves_open_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('methods = ["em"]\n[data]\nname = "cifar100"\nshift = "label"\n')
+    shown = complete(read(tmp_path / "own.toml")).splitlines()
+    for line in (
+        'title = "own"', 'question = ""', 'kind = "comparison"', "seeds = [0]", 'shift = "label"',
+        "# ratio = 51.0", "# validation = 0.2", "# partition is not set", '# augmentation = ""',
+        "# em = { iterations = 2, source_prior = false }",
+    ):  # fmt: skip
+        assert line in shown
+    assert not any(line.endswith(" seed = 0") for line in shown)  # of clients, it follows from seeds
+    assert "# image_size = 224" in complete(read("table2-pacs")).splitlines()
+
+
+def test_of_ones_own_clients_only_what_can_be_chosen_is_shown(tmp_path: Path) -> None:
+    text = 'title = "\\U0001F600 \\u007f"\nmethods = ["none"]\n'
+    text += '[data]\nname = "arrays"\noptions.image_size = [20, 24]\n'
+    (tmp_path / "own.toml").write_text(text)
+    recipe = read(tmp_path / "own.toml")
     shown = complete(recipe)
-    assert ("# patience is not set" in shown) == recipe.compares
-    assert "workers" not in shown
-    again = Recipe(recipe.name, tomllib.loads(shown))
-    assert again.entries == recipe.entries
-    for case in recipe.cases:
-        before, after = recipe.config(case, 1), again.config(case, 1)
-        assert (before.train, before.learn, before.tune, before.test, before.model) == (
-            after.train, after.learn, after.tune, after.test, after.model,
-        )  # fmt: skip
-        assert before.data.choices.items() <= after.data.choices.items()
+    assert "# validation = 0.2" in shown
+    assert "shift" not in shown
+    (tmp_path / "again.toml").write_text(shown, "utf-8")
+    again = read(tmp_path / "again.toml")
+    assert again.title == "\U0001f600 \x7f"
+    assert stage_keys(again) == stage_keys(recipe)
 
 
 def test_the_papers_hyper_parameters() -> None:
@@ -308,3 +366,19 @@ def test_flat_names_every_key_as_set_takes_it(path: Path) -> None:
         changed = read(path, changes=[f"{key}={3 if 'lr' not in key else 0.25}"])
         assert changed.config("a", 0).flat()[key] != flat[key]
     assert isinstance(config, Config)
+
+
+def test_flat_is_complete(path: Path) -> None:
+    """What results say about their settings: all that `ttpfl.data` knows about clients, said or not."""
+    recipe = read(path, changes=["data.alpha=0.25"])
+    flat = recipe.config("a", 0).flat()
+    clients = asdict(Setting(shift="label", alpha=0.25, source_clients=36, target_clients=9))  # of digits
+    del clients["seed"]
+    assert {key.removeprefix("data."): value for key, value in flat.items() if key.startswith("data.")} == {
+        "name": "digits",
+        "options": {"seed": 0, "augmentation": ""},
+        **clients,
+    }
+    assert json.loads(json.dumps(flat)) == flat
+    own = Recipe("own", {"methods": ["none"], "data": {"name": "folder"}}).config("", 0).flat()
+    assert [key for key in own if key.startswith("data.")] == ["data.name", "data.options", "data.validation"]

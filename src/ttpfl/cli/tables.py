@@ -8,8 +8,7 @@ from rich import box
 from rich.table import Table
 
 from ttpfl.data.images import Facts
-from ttpfl.data.registry import data_directory, facts, is_there, names, options
-from ttpfl.data.setting import setting_of
+from ttpfl.data.registry import client_choices, data_directory, facts, is_there, names, options
 
 
 def data_set_facts(name: str, data_dir: str | PathLike[str] | None = None) -> dict[str, Any]:
@@ -25,7 +24,7 @@ def data_set_facts(name: str, data_dir: str | PathLike[str] | None = None) -> di
         "there": is_there(name, data_dir),
         "data_directory": data_directory(data_dir),
         "options": options(name),
-        "clients": _client_choices(facts(name)),
+        "clients": client_choices(name),
     }
 
 
@@ -74,17 +73,12 @@ def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Ta
     for file in known.files:
         rows[f"download{' ' + file.path if len(known.files) > 1 else ''}"] = f"{file.url} (md5 {file.md5})"
     rows["options"] = _pairs(options(name)) or "none"
-    rows["clients"] = _pairs(_client_choices(known))
+    rows["clients"] = _pairs(client_choices(name))
     table = Table.grid("", "", padding=(0, 2))
     table.columns[0].style, table.columns[0].no_wrap = "bold", True
     for fact, value in rows.items():
         table.add_row(fact, value)
     return table
-
-
-def _client_choices(known: Facts) -> dict[str, Any]:
-    """What can be chosen about clients, with the defaults; clients of one's own are what they are."""
-    return asdict(setting_of(known.defaults, {})) if known.classes else {"validation": 0.2, "seed": 0}
 
 
 def _there(known: Facts, data_dir: str | PathLike[str] | None) -> str:

@@ -4,7 +4,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
@@ -15,6 +15,8 @@ from ttpfl.data.client_arrays import ClientArrays
 from ttpfl.data.download import fetch
 from ttpfl.data.images import Facts, Images
 from ttpfl.data.lookup import find
+from ttpfl.data.own_clients import own_setting
+from ttpfl.data.setting import setting_of
 from ttpfl.errors import DataError, DataMissingError
 
 log = logging.getLogger("ttpfl")
@@ -67,13 +69,26 @@ def facts(name: str) -> Facts:
 
 
 def options(name: str) -> dict[str, Any]:
-    """What `load` takes for this data set beside the directory, with the default values.
+    """What `load` takes for this data set beside the directory, with the default values, or None without one.
 
     >>> options("digits")
     {'seed': 0, 'augmentation': ''}
     """
     _, *own = inspect.signature(_entry(name).loader).parameters.values()  # the first is the directory
-    return {parameter.name: parameter.default for parameter in own} | {"augmentation": ""}
+    return {
+        **{one.name: None if one.default is one.empty else one.default for one in own},
+        "augmentation": "",
+    }
+
+
+def client_choices(name: str) -> dict[str, Any]:
+    """What can be chosen about its clients, with the default values; clients of one's own are what they are.
+
+    >>> client_choices("cifar100")["ratio"], client_choices("arrays")
+    (51.0, {'validation': 0.2, 'seed': 0})
+    """
+    known = facts(name)
+    return asdict(setting_of(known.defaults, {})) if known.classes else own_setting({})
 
 
 def check_options(name: str, given: Mapping[str, Any]) -> None:

@@ -7,6 +7,8 @@ from types import UnionType
 from typing import Any, Self, get_args, get_type_hints
 
 from ttpfl.data.lookup import find
+from ttpfl.data.manifest import as_json
+from ttpfl.data.registry import client_choices, options
 from ttpfl.data.setting import Setting
 from ttpfl.errors import RecipeError, TtpflError
 from ttpfl.evaluation.streams import ORDERS
@@ -28,6 +30,16 @@ class Data:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the data set itself, such as `image_size`; `ttpfl data info` lists them."""
     choices: Mapping[str, Any] = field(default_factory=dict)
+
+    def said(self) -> Tree:
+        """What is not left at a default, as a recipe has it."""
+        return {"options": dict(self.options), **self.choices}
+
+    def defaults(self) -> Tree:
+        """What holds for everything that is not said."""
+        choices = client_choices(self.name)
+        del choices[SEEDED]
+        return {"options": as_json(options(self.name)), **choices}
 
 
 @dataclass(frozen=True)
@@ -114,10 +126,13 @@ class Config:
         return cls(seed=seed, **parts)
 
     def flat(self) -> dict[str, Any]:
-        """Every key with its value, as `--set` names them."""
+        """Every key with its value, as `--set` names them; also those that are left at their defaults.
+
+        >>> Config.of({"data": {"name": "cifar100"}}, seed=0).flat()["data.ratio"]
+        51.0
+        """
         tree = {name: asdict(getattr(self, name)) for name in SECTIONS}
-        data = tree["data"]
-        tree["data"] = {"name": data["name"], "options": data["options"], **data["choices"]}
+        tree["data"] = {"name": self.data.name, **merged(self.data.defaults(), self.data.said())}
         return {
             f"{name}.{key}": v for name, part in tree.items() for key, v in part.items() if key not in NO_KEYS
         }

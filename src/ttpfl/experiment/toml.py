@@ -2,23 +2,34 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Default:
+    """A value that nobody said: written as a comment, so that reading it back does not say it either."""
+
+    value: Any
 
 
 def written(tree: dict[str, Any], path: tuple[str, ...]) -> str:
     """A tree as TOML: plain values first, then tables.
 
-    >>> print(written({"train": {"lr": 0.1}, "seeds": [0]}, ()))
+    >>> print(written({"train": {"lr": 0.1, "momentum": Default(0.0)}, "seeds": [0]}, ()))
     seeds = [0]
     <BLANKLINE>
     [train]
     lr = 0.1
+    # momentum = 0.0
     <BLANKLINE>
     """
     lines, tables = [], []
     for key, said in tree.items():
-        if said is None:
+        if said is None or said == Default(None):
             lines.append(f"# {_key(key)} is not set")
+        elif isinstance(said, Default):
+            lines.append(f"# {_key(key)} = {value(said.value)}")
         elif isinstance(said, dict) and said:
             tables.append(written(said, (*path, key)))
         else:
@@ -37,7 +48,7 @@ def dotted(path: Iterable[str]) -> str:
 
 
 def _key(key: str) -> str:
-    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
+    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else _text(key)
 
 
 def value(said: Any) -> str:
@@ -47,7 +58,16 @@ def value(said: Any) -> str:
     { "image size" = [32, 32] }
     """
     if isinstance(said, dict):
-        return "{ " + ", ".join(f"{_key(k)} = {value(v)}" for k, v in said.items()) + " }"
+        return "{ " + ", ".join(f"{_key(k)} = {value(v)}" for k, v in said.items()) + " }" if said else "{}"
     if isinstance(said, (list, tuple)):
         return "[" + ", ".join(map(value, said)) + "]"
-    return json.dumps(said)
+    return _text(said) if isinstance(said, str) else json.dumps(said)
+
+
+def _text(said: str) -> str:
+    r"""As JSON writes it, but for two things: TOML knows no pairs of surrogates, and no bare DEL.
+
+    >>> print(_text("\"😀\x7f\""))
+    "\"😀\u007f\""
+    """
+    return json.dumps(said, ensure_ascii=False).replace("\x7f", "\\u007f")
