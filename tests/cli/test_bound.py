@@ -18,6 +18,7 @@ from ttpfl.cli import app
 from ttpfl.models import build, save_model
 
 SPREAD = ["--beta", 1, "--sigma", 1, "--zeta", 0.5, "--distance", 1]
+BALL = ["--modules-d", 3, "--direction-h", 1]
 LEARNING = [*SPREAD, "--eta", 0.01, "--tau", 2, "--rounds-t", 200]
 
 
@@ -89,10 +90,16 @@ def test_numbers_of_any_size() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--clients-n", 0], "clients is 0: it must be a whole number, at least 1"),
-        (["--epsilon", 2], "epsilon is 2.0: it must lie in (0, 1]"),
-        (["--failure", 1], "failure is 1.0"),
-        (["--modules-d", 3, "--direction-h", -1], "direction is -1.0: it must be a positive number"),
+        (["--clients-n", 0], "error: --clients-n is 0: it must be a whole number, at least 1"),
+        (["--batches-k", 0], "error: --batches-k is 0: it must be"),
+        (["--epsilon", 2], "error: --epsilon is 2.0: it must lie in (0, 1]"),
+        (["--failure", 1], "error: --failure is 1.0"),
+        (["--modules-d", 3, "--direction-h", -1], "error: --direction-h is -1.0: it must be a positive"),
+        (["--modules-d", 0, "--direction-h", 1], "error: --modules-d is 0: it must be a whole number"),
+        ([*BALL, "--radius-r", 0], "error: --radius-r is 0.0: it must be a positive number"),
+        ([*BALL, "--lipschitz-l", -1], "error: --lipschitz-l is -1.0: it must be a positive number"),
+        ([*BALL, "--clients-n", 3, *LEARNING, "--rounds-t", 0], "error: --rounds-t is 0: it must be"),
+        ([*BALL, "--clients-n", 3, *LEARNING, "--zeta", -2], "error: --zeta is -2.0: it must be"),
         (
             ["--beta", 1, "--clients-n", 3],
             "needs --sigma, --zeta, --eta, --tau, --rounds-t, --distance, --d",

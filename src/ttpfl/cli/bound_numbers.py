@@ -1,7 +1,8 @@
 """The numbers of the bounds: which there are, where they come from, and what follows from them."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ttpfl.errors import TheoryError
@@ -10,6 +11,15 @@ from ttpfl.theory.answers import answers
 
 CONVERGENCE = "Convergence: all of these, and N and H"
 ASKED = ("epsilon", "failure")
+IN_THEORY = {
+    "clients_n": "clients",
+    "batches_k": "batches",
+    "modules_d": "modules",
+    "direction_h": "direction",
+    "lipschitz_l": "lipschitz",
+    "radius_r": "radius",
+    "rounds_t": "rounds",
+}  # what `ttpfl.theory` calls them; the others have one name
 ASSUMED = {"batches_k": 1, "lipschitz_l": 1.0, "radius_r": 1.0}
 
 
@@ -67,39 +77,45 @@ def evaluated(numbers: Numbers) -> dict[str, Any]:
     >>> found["one_alpha"]["clients_needed"], found["all_alpha"]["clients_needed"], found["convergence"]
     (877, 104350, None)
     """
-    known: dict[str, Any] = {
-        "batches": numbers.batches_k,
-        "epsilon": numbers.epsilon,
-        "failure": numbers.failure,
-        "clients": numbers.clients_n,
-    }
-    ball = _ball(numbers)
-    return {
-        "one_alpha": answers(**known),
-        "all_alpha": None if ball is None else answers(**known, ball=ball),
-        "convergence": _convergence(numbers),
-    }
+    known = _named(numbers, "batches_k", "epsilon", "failure", "clients_n")
+    shape = _named(numbers, "modules_d", "direction_h", "lipschitz_l", "radius_r")
+    with _errors_by_option():
+        ball = None if None in shape.values() else Ball(**shape)
+        return {
+            "one_alpha": answers(**known),
+            "all_alpha": None if ball is None else answers(**known, ball=ball),
+            "convergence": _convergence(numbers),
+        }
 
 
-def _ball(numbers: Numbers) -> Ball | None:
-    shape: dict[str, Any] = {
-        "modules": numbers.modules_d,
-        "direction": numbers.direction_h,
-        "lipschitz": numbers.lipschitz_l,
-        "radius": numbers.radius_r,
-    }
-    return None if None in shape.values() else Ball(**shape)
+def _named(numbers: Numbers, *names: str) -> dict[str, Any]:
+    """Some of the numbers, by the names that `ttpfl.theory` has for them."""
+    return {IN_THEORY.get(name, name): getattr(numbers, name) for name in names}
+
+
+@contextmanager
+def _errors_by_option() -> Iterator[None]:
+    """Errors of `ttpfl.theory` begin with the name of a number there: who gave it knows it as an option."""
+    options = {IN_THEORY.get(entry.name, entry.name): _option(entry.name) for entry in fields(Numbers)}
+    try:
+        yield
+    except TheoryError as error:
+        name, _, rest = str(error).partition(" ")
+        raise TheoryError(f"{options.get(name, name)} {rest}") from None
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _convergence(numbers: Numbers) -> dict[str, float] | None:
-    names = ("beta", "sigma", "zeta", "eta", "tau", "rounds_t", "distance")
-    values = {name: getattr(numbers, name) for name in names}
-    if all(value is None for value in values.values()):
+    own = ("beta", "sigma", "zeta", "eta", "tau", "rounds_t", "distance")
+    if all(getattr(numbers, name) is None for name in own):
         return None
-    values |= {"clients_n": numbers.clients_n, "direction_h": numbers.direction_h}
-    if missing := [f"--{name.replace('_', '-')}" for name, value in values.items() if value is None]:
+    names = (*own, "clients_n", "direction_h")
+    if missing := [_option(name) for name in names if getattr(numbers, name) is None]:
         raise TheoryError(f"the convergence bound also needs {', '.join(missing)}")
-    renamed = {"clients_n": "clients", "direction_h": "direction", "rounds_t": "rounds"}
-    bound = convergence_bound(**{renamed.get(name, name): value for name, value in values.items()})
-    largest = largest_step(values["beta"], values["direction_h"])
+    values = _named(numbers, *names)
+    bound = convergence_bound(**values)
+    largest = largest_step(values["beta"], values["direction"])
     return {**bound._asdict(), "total": bound.total, "largest_eta": largest}
