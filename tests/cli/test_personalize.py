@@ -195,6 +195,10 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
         (["--arch", "resnet17"], "there is no model 'resnet17'"),
         (["--arch", "resnet18"], "'conv1.weight' has shape (32, 3, 3, 3) in m.safetensors"),
         (["--image-size", "32x20"], "the network does not take pictures of 32x20"),
+        (
+            ["--arch", "shallow_cnn", "--image-size", "20x32"],
+            "pictures are 20x32, but the network shallow_cnn",
+        ),
         (["--rates", "m.safetensors"], "m.safetensors is not a sound rates file"),
         (["--rates", "r.safetensors", "--mode", "offline"], "mode='offline' is not one of"),
     ],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ttpfl.errors import DataError, DataMissingError, FederationError, MethodError
+from ttpfl.errors import DataError, DataMissingError, FederationError, MethodError, ModelError
 from ttpfl.evaluation import Evaluator
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import recipe as recipes
@@ -181,12 +181,12 @@ entries = [{ label = "tent, far too fast", method = "tent", config = { lr = 1e30
 """
 
 
-def own_clients(folder: Path, seed: int) -> None:
+def own_clients(folder: Path, seed: int, size: tuple[int, int] = (20, 20)) -> None:
     """Two source clients, and two target clients of which one has no labels, as the layout `arrays`."""
     random = np.random.default_rng(seed)
     for name in ("source/a", "source/b", "target/c", "target/d"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        x, y = random.integers(256, size=(40, 20, 20, 3), dtype=np.uint8), random.integers(3, size=40)
+        x, y = random.integers(256, size=(40, *size, 3), dtype=np.uint8), random.integers(3, size=40)
         np.savez(folder / f"{name}.npz", x=x, **({} if name == "target/d" else {"y": y}))
 
 
@@ -205,6 +205,16 @@ def test_clients_of_ones_own_and_data_that_changed(tmp_path: Path) -> None:
     (tmp_path / "data" / "target" / "c.npz").unlink()
     with pytest.raises(DataError, match="nobody knows the labels of the target clients of arrays"):
         run(recipe, shop_in(tmp_path / "anew", tmp_path / "data"), tmp_path / "anew")
+
+
+def test_pictures_that_are_not_square_are_refused_where_the_network_cannot_take_them(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(OWN)
+    own_clients(tmp_path / "data", 0, (20, 28))
+    with pytest.raises(ModelError, match=r"pictures are 20x28, .* such as with data\.options\.image_size=28"):
+        run(read(tmp_path / "own.toml"), shop_in(tmp_path), tmp_path / "own")
+    for change in ("data.options.image_size=28", "model.name=resnet18"):
+        (one,) = run(read(tmp_path / "own.toml", None, [change]), shop_in(tmp_path), tmp_path / "own")["runs"]
+        assert all(len(entry["accuracy"]) == 1 for entry in one["entries"])
 
 
 def test_weights_that_changed_are_noticed(tmp_path: Path) -> None:

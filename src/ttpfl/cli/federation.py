@@ -92,6 +92,7 @@ def train(
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import train as run
     from ttpfl.models import Signature
+    from ttpfl.models.build import arguments_for
 
     here = {
         "--shift": shift,
@@ -124,7 +125,7 @@ def train(
     said = {"name": name, "options": options(option or ()), "choices": choices}
     clients = _clients(said, data_dir, out)
     facts = clients.population.facts
-    build = {"name": model, "num_classes": len(facts.classes), "image_size": facts.image_size[0]}
+    build = arguments_for(model, len(facts.classes), facts.image_size)
     with resumable_command():
         trained = run(
             _begin(build, weights, settings.seed),

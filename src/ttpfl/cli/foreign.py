@@ -30,6 +30,7 @@ Std = Annotated[str | None, _option("What they are divided by then, such as 0.22
 def model_in(path: Path, arch: str | None, **given: str | None) -> "tuple[nn.Module, Signature]":
     """The model in a file, and what it takes and answers; what is given overrules what the file says."""
     from ttpfl.models import Signature
+    from ttpfl.models.build import arguments_for
     from ttpfl.models.files import read_card
 
     card = read_card(path)
@@ -40,7 +41,7 @@ def model_in(path: Path, arch: str | None, **given: str | None) -> "tuple[nn.Mod
         options = " ".join(map(_spelled, missing))
         raise ModelError(f"{path} does not say all that is needed to use it: add {options}")
     signature = Signature(**said)
-    facts = {"num_classes": len(signature.classes), "image_size": signature.image_size[0]}
+    facts = arguments_for(arch, len(signature.classes), signature.image_size) if arch else {}
     model, _ = trained_model(path, arch, **facts)
     signature.check_fits(model)
     return model, signature

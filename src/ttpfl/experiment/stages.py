@@ -28,6 +28,7 @@ from ttpfl.federation import learn, train
 from ttpfl.methods import Knowledge, Method, make
 from ttpfl.methods.tuning import tune
 from ttpfl.models import Signature, build, load_model
+from ttpfl.models.build import arguments_for
 from ttpfl.models.files import read_card
 from ttpfl.models.weights import load_backbone
 from ttpfl.randomness import seeded
@@ -59,11 +60,7 @@ def trained(shop: Workshop, config: Config) -> Result:
     def work(folder: Path) -> Result:
         clients, answers, manifest = shop.clients(config)
         facts = clients.facts
-        said: dict[str, Any] = {
-            "name": config.model.name,
-            "num_classes": len(facts.classes),
-            "image_size": facts.image_size[0],
-        }
+        said = arguments_for(config.model.name, len(facts.classes), facts.image_size)
         with seeded(config.seed):
             begin = load_backbone(build(**said), weights)
         shared = shop.store.folder("training", training_inputs(config))

@@ -28,7 +28,7 @@ def build(name: str, **arguments: Any) -> nn.Module:
     >>> type(build("torch.nn:Linear", in_features=2, out_features=3, num_classes=10)).__name__
     'Linear'
     """
-    make = MODELS.get(name) or _own(name)
+    make = _maker(name)
     known = inspect.signature(make).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     try:
@@ -37,6 +37,27 @@ def build(name: str, **arguments: Any) -> nn.Module:
         raise
     except Exception as error:  # the user's own code can fail in any way
         raise ModelError(f"the model {name!r} cannot be built: {type(error).__name__}: {error}") from error
+
+
+def arguments_for(name: str, classes: int, image_size: tuple[int, int]) -> dict[str, Any]:
+    """What `build` takes for a network that sees pictures of this height and width.
+
+    >>> arguments_for("resnet18", 10, (20, 28))  # its last step is a mean over the picture, of whatever size
+    {'name': 'resnet18', 'num_classes': 10, 'image_size': 20}
+    >>> arguments_for("shallow_cnn", 10, (20, 28))
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.ModelError: pictures are 20x28, but the network shallow_cnn takes square ones alone: ...
+    """
+    height, width = image_size
+    if height != width and "image_size" in inspect.signature(_maker(name)).parameters:
+        side = max(image_size)
+        raise ModelError(
+            f"pictures are {height}x{width}, but the network {name} takes square ones alone: resize them, "
+            f"such as with data.options.image_size={side} in a recipe "
+            f"(--option image_size={side} or --image-size {side} of other commands)"
+        )
+    return {"name": name, "num_classes": classes, "image_size": height}
 
 
 def rebuild(said: Mapping[str, Any]) -> nn.Module:
@@ -52,6 +73,10 @@ def rebuild(said: Mapping[str, Any]) -> nn.Module:
             f"a network's description names the file {said['weights']!r}: weights belong beside it"
         )
     return build(**said)
+
+
+def _maker(name: str) -> Callable[..., nn.Module]:
+    return MODELS.get(name) or _own(name)
 
 
 def _own(name: str) -> Callable[..., nn.Module]:
