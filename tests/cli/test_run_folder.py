@@ -2,16 +2,26 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from ttpfl.cli import app
+from ttpfl.experiment import recipe as recipes
 
 
 def run(*words: str) -> Result:
     result = CliRunner().invoke(app, ["run", *words], prog_name="ttpfl")
     assert result.exit_code == 0, result.stderr
     return result
+
+
+def told(*words: object) -> Any:
+    """What a command answers with `--json`, and nothing else."""
+    result = CliRunner().invoke(app, [*map(str, words), "--json"], prog_name="ttpfl")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    return json.loads(result.stdout)
 
 
 def seeds(folder: Path) -> dict[str, set[int]]:
@@ -44,3 +54,27 @@ def test_damaged_results_are_made_again(tmp_path: Path) -> None:
     results.write_text('{"half')
     assert "will be replaced" in run("figure9-toy", "--out", str(tmp_path)).stderr
     assert seeds(tmp_path) == {"figure9-toy-paper": {0}}
+
+
+def test_what_is_made_of_results_is_told_to_programs(tmp_path: Path) -> None:
+    ran = told("run", "figure9-toy", "--out", tmp_path)
+    page = told("report", ran["results"], "--out", tmp_path / "page.html")["report"]
+    assert Path(page).read_text() == Path(ran["report"]).read_text()
+    (table,) = told("results", "table", tmp_path)
+    assert table["name"] == "figure9-toy"
+    assert table["accuracy"] == ran["accuracy"]
+    assert table["paper"]["sampled"]["alpha=-0.5"] == [92.0]  # Figure 9 of the paper
+    (tmp_path / "page.md").write_text("<!-- results -->\n<!-- results -->\n")
+    assert told("results", "table", ran["results"], "--into", tmp_path / "page.md") == [table]
+    assert "| sampled |" in (tmp_path / "page.md").read_text()
+    picture = tmp_path / "picture.svg"
+    demo = Path(__file__).resolve().parents[2] / "results" / "demo.json"
+    assert told("results", "picture", demo, "--out", picture) == {"picture": str(picture)}
+    assert picture.read_text().startswith("<svg")
+
+
+def test_the_demo_is_told_to_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a recipe in its place that takes no minutes."""
+    (tmp_path / "demo.toml").write_text('kind = "toy"\ntitle = "quick"\n')
+    monkeypatch.setattr(recipes, "folder", lambda: tmp_path)
+    assert set(told("demo", "--out", tmp_path / "runs")) == {"results", "report", "accuracy"}

@@ -13,6 +13,8 @@ from ttpfl.cli.options import DataDir, Json
 from ttpfl.cli.output import answer, rows_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ttpfl.experiment.recipe import Recipe
 
 recipe_app = typer.Typer(help="Recipes: one for each table and figure.", no_args_is_help=True)
@@ -77,9 +79,11 @@ def run(
     answer(facts, terminal_table(results), last, as_json=json)
 
 
-def demo(out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = None) -> None:
+def demo(
+    out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = None, json: Json = False
+) -> None:
     """See it work, on digits, in about two minutes."""
-    run("demo", None, None, out, workers, data_dir)
+    run("demo", None, None, out, workers, data_dir, json)
 
 
 @recipe_app.command("list")
@@ -114,15 +118,20 @@ def table(
             show_default=False,
         ),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Results as tables in Markdown, with the paper's figures beside the measured ones."""
-    from ttpfl.report.tables import load_all, markdown, replaced
+    from ttpfl.report.tables import accuracies, load_all, markdown, replaced
 
-    text = "\n\n".join(markdown(results) for results in load_all(files))
-    if into is None:
-        typer.echo(text)
-    else:
+    found = load_all(files)
+    text = "\n\n".join(map(markdown, found))
+    if into is not None:
         into.write_text(replaced(into.read_text(), text))
+    facts = [
+        {**_naming(results["recipe"]), "accuracy": accuracies(results), "paper": results["paper"]}
+        for results in found
+    ]
+    answer(facts, *([text] if into is None else []), as_json=json)
 
 
 @results_app.command("picture")
@@ -132,13 +141,18 @@ def picture(
     ],
     out: Annotated[Path, typer.Option(help="The SVG file to write.", dir_okay=False)],
     method: Annotated[str, typer.Option(help="The line of the comparison to show.")] = "atp-online",
+    json: Json = False,
 ) -> None:
     """Draw every client of the first run before and after adaptation, for light and dark pages."""
     from ttpfl.report.picture import picture as drawn
     from ttpfl.report.reading import read_json, results_file
 
     out.write_text(drawn(read_json(results_file(file)), method) + "\n", "utf-8")
-    typer.echo(f"{out} written")
+    answer({"picture": out}, f"{out} written", as_json=json)
+
+
+def _naming(recipe: "Mapping[str, Any]") -> dict[str, Any]:
+    return {key: recipe.get(key) for key in ("name", "title", "preset", "set")}
 
 
 def _tell_of_other_results(path: Path, recipe: "Recipe") -> None:

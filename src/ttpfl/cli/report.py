@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from ttpfl.cli.options import Json
+from ttpfl.cli.output import answer
+
 
 def report(
     run: Annotated[
@@ -14,8 +17,10 @@ def report(
         Path | None,
         typer.Option(help="The HTML file to write.", dir_okay=False, show_default="report.html beside it"),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Write the results of a run as one HTML page that needs no network."""
     from ttpfl.report import write_report
 
-    typer.echo(f"{write_report(run, out)} written")
+    page = write_report(run, out)
+    answer({"report": page}, f"{page} written", as_json=json)
