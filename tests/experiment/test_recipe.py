@@ -206,6 +206,16 @@ def test_a_change_of_a_case_that_is_not_run_is_refused(path: Path) -> None:
         read(path, "cpu", ["cases.b.train.lr=0.5"])
 
 
+@pytest.mark.parametrize("change", ["learn.rounds=1", "learn={lr=0.5}", "cases.label.learn.lr=0.5"])
+@pytest.mark.parametrize("name", ["figure3-modules", "figure3-modules-cnn"])
+def test_a_change_of_rate_learning_is_refused_where_nobody_needs_rates(name: str, change: str) -> None:
+    assert "learn" not in tomllib.loads(recipes.find_file(name).read_text())
+    with pytest.raises(RecipeError, match="changes nothing: no method that is compared has rates to learn"):
+        read(name, changes=[change])
+    with_rates = read(name, changes=[change, 'methods=["none", "atp-batch"]'])
+    assert with_rates.config("label", 0).learn != read(name).config("label", 0).learn
+
+
 def test_a_change_that_comes_twice_is_refused(path: Path) -> None:
     with pytest.raises(RecipeError, match=r"--set train\.lr is both 2 and 3: leave out one"):
         read(path, changes=["train.lr=2", "train={lr=3}"])

@@ -97,6 +97,11 @@ class Recipe:
             for said in self.tree.get("entries", [])
         ]
 
+    @property
+    def learns(self) -> bool:
+        """Whether rates are learned for anything that is compared."""
+        return any(checked_method(e.label, e.method, e.config).needs_rates for e in self.entries)
+
     def said_by(self, case: str) -> Tree:
         """The sections that a case says otherwise."""
         return dict(self.tree.get("cases", {}).get(case, {}))
@@ -265,6 +270,10 @@ def _check_reach(recipe: Recipe, changed: Iterable[Keys]) -> None:
         if of_cases and path[1] not in recipe.cases:
             run = ", ".join(recipe.cases)
             raise RecipeError(f"--set {dotted(path)} changes nothing: of the cases, only {run} will be run")
+        if "learn" in (path[2:3] if of_cases else path[:1]) and not recipe.learns:
+            raise RecipeError(
+                f"--set {dotted(path)} changes nothing: no method that is compared has rates to learn"
+            )
         if path[0] in SECTIONS and all(_says(recipe.said_by(case), path) for case in recipe.cases):
             instead = dotted(("cases", recipe.cases[0], *path))
             raise RecipeError(
