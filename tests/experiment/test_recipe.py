@@ -361,6 +361,39 @@ def test_the_papers_hyper_parameters() -> None:
     assert all(len(r.seeds) == 5 for r in (resnet, cnn, digits, pacs))
 
 
+@pytest.mark.parametrize("name", recipes.known())
+def test_seeds_are_five_as_in_the_paper_and_one_on_two_cores(name: str) -> None:
+    of_paper = read(name).compares and name != "demo"
+    assert len(read(name).seeds) == (5 if of_paper else 1)
+    if of_paper:
+        assert len(read(name, "cpu").seeds) == 1
+
+
+def test_the_page_about_the_paper_has_the_numbers_of_the_presets() -> None:
+    page = " ".join((Path(__file__).resolve().parents[2] / "docs" / "paper.md").read_text().split())
+
+    def both(name: str) -> tuple[Config, Config]:
+        cpu = read(name, "cpu")
+        return cpu.config(cpu.cases[0], 0), read(name).config(cpu.cases[0], 0)
+
+    for name in (
+        "table1-cifar10-resnet18", "table3-swap", "table4-ablation", "table5-cifar100-resnet50",
+        "table6-later-rounds", "table7-algorithms", "figure2-methods", "figure4-rates",
+    ):  # fmt: skip
+        cpu, paper = both(name)
+        assert f"rate learning has `learn.lr = {cpu.learn.lr}` (the paper's {paper.learn.lr} div" in page
+    for name in ("table2-digits5", "table2-pacs"):
+        cpu, paper = both(name)
+        assert f"on Digits-5 and PACS {cpu.learn.lr} instead of {paper.learn.lr};" in page
+    assert f"has `train.lr = {cpu.train.lr}` (with the paper's {paper.train.lr} the loss" in page
+    assert f"pictures of {cpu.data.options['image_size']} pixels" in page
+    assert [read(name, "cpu").cases for name in ("table2-digits5", "table2-pacs")] == [["mnist_m"], ["photo"]]
+    later = read("table6-later-rounds", "cpu")
+    first, *rest = [later.config(case, 0).train.rounds for case in later.cases]
+    ten, twenty, fifty, hundred = [rounds - first for rounds in rest]
+    assert f"trains {first} rounds and then {ten}, {twenty}, {fifty} and {hundred} more" in page
+
+
 def test_merging_keeps_what_only_one_says() -> None:
     assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 4}, "e": [5]}) == {
         "a": {"b": 1, "c": 4}, "d": 3, "e": [5],

@@ -100,7 +100,8 @@ class Study:
     def rankings(self) -> list[Ranking]:
         """By average rank, where there are several cases: of all common methods, and of those of the paper.
 
-        The paper's have one of their own, since its ranks are among fewer methods.
+        Methods of the paper have one of their own, since its figures rank fewer methods. The ranks that it
+        prints may differ a little: here, methods with the same figure share their place.
         """
         if len(self.cases) == 1 or len(self.common) < 2 or self.toy is not None:
             return []
