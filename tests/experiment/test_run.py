@@ -57,7 +57,9 @@ def test_every_recipe_runs(name: str, folder: Path) -> None:
 def test_a_change_repeats_only_what_follows_from_it(tmp_path: Path) -> None:
     def computed(*changes: str) -> set[str]:
         shop = shop_in(tmp_path)
-        run(read("demo", "smoke", ["tune.clients=2", *changes]), shop, tmp_path / "demo")
+        # Target clients are not looked at on the way: what is learned does not depend on how they are tested.
+        recipe = read("demo", "smoke", ["tune.clients=2", "learn.eval_every=0", *changes])
+        run(recipe, shop, tmp_path / "demo")
         return set(shop.store.computed)
 
     assert computed() == {"population", "model", "rates", "tuning", "comparison", "samples"}
@@ -260,6 +262,22 @@ def test_target_clients_are_looked_at_during_learning(tmp_path: Path) -> None:
     assert set(seen) == {"batch", "batch_loss", "online", "online_loss"}
     assert seen["batch"] == pytest.approx(np.mean(entry["accuracy"]))
     assert seen["batch_loss"] == pytest.approx(np.mean(entry["loss"]), rel=1e-5)
+
+
+def test_the_demo_shows_target_clients_on_the_way_and_learns_the_same_rates(tmp_path: Path) -> None:
+    learn = read("demo").config("", 0).learn
+    assert learn.rounds // learn.eval_every == 5
+    found = []
+    for name, changes in {"seen": (), "unseen": ("learn.eval_every=0",)}.items():
+        recipe = read("demo", "smoke", [f"learn.rounds={learn.eval_every}", *changes])
+        (one,) = run(recipe, shop_in(tmp_path), tmp_path / name)["runs"]
+        found.append(next(entry["rates"] for entry in one["entries"] if entry["rates"]))
+    seen, unseen = found
+    assert ["target" in record for record in seen["history"]] == 9 * [False] + [True]
+    assert seen["modules"] == unseen["modules"]  # target clients decide nothing
+    missing = "Target clients were not evaluated on the way"
+    pages = [write_report(tmp_path / name).read_text() for name in ("seen", "unseen")]
+    assert [missing in page for page in pages] == [False, True]
 
 
 OWN_NETWORK = """
