@@ -268,8 +268,16 @@ class Interrupt(Callback):
         self.calls.append("close")
 
 
+@pytest.fixture
+def terminal() -> Iterator[None]:
+    """Interrupts do what they do there; what is started in the background ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-def test_one_interrupt_is_a_wish_and_two_are_an_order(workers: int) -> None:
+def test_one_interrupt_is_a_wish_and_two_are_an_order(workers: int, terminal: None) -> None:
     before = signal.getsignal(signal.SIGINT)
     once, twice = Interrupt(1), Interrupt(2)
     with pytest.raises(KeyboardInterrupt, match="stopped after 2 rounds; nothing was kept"):
