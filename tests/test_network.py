@@ -1,5 +1,9 @@
 """Modules are discovered, never listed by hand."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -124,3 +128,22 @@ def test_fingerprint_is_of_the_architecture_and_the_hash_of_the_weights() -> Non
     few, many = nn.Sequential(nn.GroupNorm(2, 8)), nn.Sequential(nn.GroupNorm(4, 8))
     assert describe(few) == describe(many)
     assert fingerprint(few, describe(few)) != fingerprint(many, describe(many))
+
+
+HASH_OF_A_NETWORK_WITH_A_SET = """
+from torch import nn
+from ttpfl.network import model_hash
+
+layer = nn.ReLU()
+layer.kinds = {"cat", "dog", "horse", "ship", "truck"}
+print(model_hash(layer))
+"""
+
+
+def test_the_hash_of_a_model_is_the_same_in_every_process() -> None:
+    def hash_with(seed: str) -> str:
+        program = [sys.executable, "-c", HASH_OF_A_NETWORK_WITH_A_SET]
+        own = {**os.environ, "PYTHONHASHSEED": seed}
+        return subprocess.run(program, env=own, capture_output=True, text=True, check=True).stdout
+
+    assert hash_with("1") == hash_with("2")

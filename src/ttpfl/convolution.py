@@ -67,7 +67,7 @@ def conv2d(
         pixels = F.linear(columns.transpose(1, 2), kernel.flatten(1), bias)
         maps = pixels.reshape(len(input), height, width, -1).permute(0, 3, 1, 2)
         # Laid out as torch does it, since a model may view the result, or look at its strides.
-        return maps if _channels_last(input) else maps.contiguous()
+        return maps if _channels_last(input) or _channels_last(weight) else maps.contiguous()
     return F.conv2d(input, kernel, bias, stride, (pad_y, pad_x), dilation, groups)
 
 

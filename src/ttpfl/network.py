@@ -164,7 +164,7 @@ def configuration(model: nn.Module) -> str:
     lines = []
     for path, layer in model.named_modules():
         plain = {
-            name: value
+            name: sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else value
             for name, value in vars(layer).items()
             if name not in internal and (value is None or isinstance(value, _PLAIN) or callable(value))
         }

@@ -138,7 +138,7 @@ def test_arrays(files: Path) -> None:
     with np.load(files / "source" / "north.npz") as north:
         assert np.array_equal(own.source["north"].x[..., 1], north["x"])
     assert ttpfl.data.load("arrays", files, image_size=4).target["south"].x.shape == (3, 4, 4, 3)
-    assert ttpfl.data.load("arrays", files, classes="abc").facts.classes == ("a", "b", "c")
+    assert ttpfl.data.load("arrays", files, classes=["a", "b", "c"]).facts.classes == ("a", "b", "c")
 
 
 def test_bad_arrays_are_named(files: Path) -> None:
@@ -146,7 +146,7 @@ def test_bad_arrays_are_named(files: Path) -> None:
         with pytest.raises(DataError, match=match):
             ttpfl.data.load("arrays", files, **options)
 
-    refused("labels of source client 'north': number 1 is 2, but there are 2 classes", classes="ab")
+    refused("labels of source client 'north': number 1 is 2, but there are 2 classes", classes=["a", "b"])
     west, sound = files / "source" / "west.npz", (files / "source" / "west.npz").read_bytes()
     x = np.zeros((2, 5, 7), np.uint8)
     np.savez(west, x=x)

@@ -90,6 +90,7 @@ def test_unknown_options_list_the_known_ones(tmp_path: Path) -> None:
         ("pacs", "image_size", True, "image_size is True"),
         ("folder", "skip_unreadable", "no", "skip_unreadable is 'no': it must be true or false"),
         ("arrays", "classes", 3, "classes is 3: it must be a list of names"),
+        ("arrays", "classes", "cat", "classes is 'cat': it must be a list of names"),
     ],
 )
 def test_values_that_options_cannot_take_are_refused_before_files_are_looked_for(
@@ -104,7 +105,7 @@ def test_a_data_set_of_ones_own_checks_its_options(monkeypatch: pytest.MonkeyPat
         if value % 2:
             raise DataError(f"{name} is odd")
 
-    def own(directory: Path, size: Annotated[int, even] = 2, free: str = "") -> Images:
+    def own(directory: Path, size: Annotated[int, "pixels", even] = 2, free: str = "") -> Images:
         return ttpfl.data.load("digits")
 
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))

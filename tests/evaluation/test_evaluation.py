@@ -20,6 +20,7 @@ from ttpfl.evaluation.streams import order_of
 from ttpfl.evaluation.summary import Spread, average_ranks, interval, lines
 from ttpfl.methods import Knowledge, Method, Personal, make, method
 from ttpfl.methods.base import _methods
+from ttpfl.rates import Rates
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +232,14 @@ def test_methods_are_not_blamed_for_a_broken_model(evaluator: Evaluator, name: s
         next(model.parameters()).fill_(math.nan)
     with pytest.raises(BatchError, match=rf"^{name} fails at client 'target-0': the model itself gives"):
         compare(model, evaluator, [(make(name), Knowledge())], workers=0)
+
+
+@pytest.mark.parametrize("name", ["tent", "atp-batch"])
+def test_what_a_model_cannot_process_is_said_in_the_methods_words(evaluator: Evaluator, name: str) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3, 10), nn.BatchNorm1d(10)).eval()
+    known = Knowledge(rates={"all": Rates.zeros(model)})
+    with pytest.raises(BatchError, match=rf"^{name} fails at client 'target-0': the model cannot process"):
+        compare(model, evaluator, [(make(name), known)], workers=0)
 
 
 def test_summary_of_source_clients_is_their_sum(federated: data.Federated, model: nn.Module) -> None:

@@ -324,6 +324,7 @@ def test_what_a_recipe_leaves_open_is_shown(tmp_path: Path) -> None:
         assert line in shown
     assert not any(line.endswith(" seed = 0") for line in shown)  # of clients, it follows from seeds
     assert "# image_size = 224" in complete(read("table2-pacs")).splitlines()
+    assert "null" not in complete(read("table1-cifar10-resnet18"))  # which TOML does not have
 
 
 def test_of_ones_own_clients_only_what_can_be_chosen_is_shown(tmp_path: Path) -> None:

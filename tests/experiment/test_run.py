@@ -131,9 +131,14 @@ def test_what_ends_a_run_says_where_it_was(tmp_path: Path) -> None:
     recipe = tmp_path / "own.toml"
     recipe.write_text(OWN.replace("batch_size = 4", "lr = 1e300") + "cases = { a = {}, b = {} }\n")
     own_clients(tmp_path / "data", 0)
-    with pytest.raises(FederationError) as caught:
+    with pytest.raises(MethodError) as caught:
         run(read(recipe), shop_in(tmp_path), tmp_path / "out")
-    assert caught.value.__notes__ == ["in atp-batch", "in case a, seed 0"]
+    assert "atp-batch (case a, seed 0)" in str(caught.value)
+    assert "atp-batch (case b, seed 0)" in str(caught.value)
+    recipe.write_text(OWN.replace("train = {", "train = { lr = 1e300,") + "cases = { a = {}, b = {} }\n")
+    with pytest.raises(FederationError) as caught_at_once:
+        run(read(recipe), shop_in(tmp_path), tmp_path / "out")
+    assert caught_at_once.value.__notes__ == ["in case a, seed 0"]
 
 
 def test_the_figures_are_those_of_the_model_at_the_clients(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def _check_size(name: str, value: Any) -> None:
 
 def _check_names(name: str, value: Any) -> None:
     listed = isinstance(value, Sequence) and all(isinstance(one, str) for one in value)
-    if value is not None and not listed:
+    if value is not None and (not listed or isinstance(value, str)):  # a text is a sequence of texts
         raise DataError(f"{name} is {value!r}: it must be a list of names, in the order of their labels")
 
 

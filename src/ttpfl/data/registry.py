@@ -38,7 +38,9 @@ _entries: dict[str, _Entry] = {}
 def dataset(facts: Facts) -> Callable[[L], L]:
     """Register a loader `(directory, **options)` under the name in `facts`.
 
-    The loader raises a DataMissingError for files that are not there; `load` adds what to do about it.
+    The loader raises a DataMissingError for files that are not there; `load` adds what to do about it. If an
+    option's type is `Annotated[..., check]`, and not the text of that, `check(name, value)` is called before
+    anything is loaded.
     """
 
     def register(loader: L) -> L:
@@ -104,7 +106,7 @@ def check_options(name: str, given: Mapping[str, Any]) -> None:
         if option not in known:
             raise DataError(f"{name} has no option {option!r}; it has: {', '.join(known)}")
         if option in own:
-            for check in getattr(own[option].annotation, "__metadata__", ()):
+            for check in filter(callable, getattr(own[option].annotation, "__metadata__", ())):
                 check(option, value)
         elif value != "":
             find("augmentation", value, AUGMENTATIONS)

@@ -150,12 +150,14 @@ def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, kn
 
 
 def _fault_of(model: nn.Module, batches: Sequence[Tensor]) -> BatchError | None:
-    """What the global model itself cannot do; no method is to blame for that."""
+    """Of the global model itself, if its own logits are not finite; no method is to blame for that."""
     try:
         for batch in batches:
             check_finite(plain(model)(batch))
     except BatchError as error:
         return error
+    except Exception:  # what it cannot process at all, the method's own error says best
+        return None
     return None
 
 

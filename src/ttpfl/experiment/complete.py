@@ -5,7 +5,7 @@ from dataclasses import asdict
 from ttpfl.experiment.config import NO_KEYS, SECTIONS, Config, Tree, merged
 from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.toml import Default, written
-from ttpfl.methods import make
+from ttpfl.methods import Method, make
 
 HYPER_PARAMETERS = """\
 # Hyper-parameters by label. Where tune.clients is above 0, methods that have a grid take what is best on
@@ -50,5 +50,9 @@ def _left(defaults: Tree) -> Tree:
 
 def _hyper_parameters(recipe: Recipe) -> str:
     """As comments: an entry that says some of them in its config is not tuned."""
-    lines = {entry.label: Default(asdict(make(entry.method, **entry.config))) for entry in recipe.entries}
+    lines = {entry.label: Default(_set(make(entry.method, **entry.config))) for entry in recipe.entries}
     return f"\n{HYPER_PARAMETERS}\n{written(lines, ())}"
+
+
+def _set(method: Method) -> Tree:
+    return {name: value for name, value in asdict(method).items() if value is not None}  # TOML has no null

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ttpfl.errors import BatchError, MethodError
+from ttpfl.errors import BatchError, FederationError, MethodError, RatesError
 from ttpfl.experiment import stages
 from ttpfl.experiment.config import located
 from ttpfl.experiment.entries import chosen
@@ -105,10 +105,10 @@ def _place(case: str, seed: int) -> str:
 
 @contextmanager
 def _put_off(failures: list[str], line: str) -> Iterator[None]:
-    """What a method cannot do is noted; the error itself would keep a whole population in memory."""
+    """What a method or its rate learning cannot do is noted; the error itself would keep a population."""
     try:
         yield
-    except (BatchError, MethodError) as error:
+    except (BatchError, MethodError, FederationError, RatesError) as error:
         failures.append(f"{line}: {error}")
         log.warning("%s: %s; going on with the other lines", line, error)
 

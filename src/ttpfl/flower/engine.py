@@ -142,7 +142,7 @@ class GridEngine:
             return self._send(Message(records, node, kind, ttl=self._patience.longest))
 
         waiting = Waiting(set(letters), self._patience.deadline, self._patience.longest)
-        exchange, begin = Exchange(send, waiting, self._patience.quiet), self._clock()
+        exchange, begin = Exchange(send, waiting, self._patience.nudge_after), self._clock()
         while waiting.open and self._clock() - begin < waiting.end:
             strays = []
             for reply in self._grid.pull_messages(sorted(exchange.open.keys() | self._given_up)):

@@ -14,4 +14,9 @@ class Patience:
     connect: float = 60.0
     """For all sites to be connected, before the first round."""
     quiet: float = 20.0
-    """Until a site that has said nothing is nudged."""
+    """Until a site that has said nothing is nudged; a quarter of the deadline, if that is less."""
+
+    @property
+    def nudge_after(self) -> float:
+        """Soon enough for three nudges: a site gets its task, the model, and the task again."""
+        return min(self.quiet, self.deadline / 4)

@@ -126,7 +126,8 @@ class Exchange:
         """Send an empty message to those who have said nothing for a while, again after every answer to it.
 
         A run that is stopped just when a site fetches a message leaves that site's Flower process with an
-        answer too many. From then on it sends each answer only when the next message comes: this one.
+        answer too many. From then on it sends each answer only when the next message comes: this one. It
+        sends all that it has at once, so that it is never further behind.
         """
         nudged = {letter.client for letter in self.open.values() if letter.kind == NUDGE}
         for client in sorted(self._waiting.open - nudged):
