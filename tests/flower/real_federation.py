@@ -22,6 +22,7 @@ from ttpfl.flower.folder import Federation
 from ttpfl.rates import Rates
 
 PATIENCE = 600  # seconds: machines that run tests may be very busy with other things
+DEADLINE = "300"
 
 
 @contextmanager
@@ -41,11 +42,11 @@ def federation_of_digits(home: Path, images: int = 60) -> Iterator[Federation]:
 
 
 def command(federation: Federation, out: Path, *more: str) -> list[str]:
-    """`ttpfl learn` over the federation."""
+    """`ttpfl learn` over the federation, with time enough for a site on a machine that is busy."""
     return [
         *(sys.executable, "-m", "ttpfl", "learn", str(federation.home / "model.safetensors")),
         *("--engine", "flower", "--federation", str(federation.home), "--out", str(out)),
-        *("--batch-size", "6", "--lr", "5", *more),
+        *("--batch-size", "6", "--lr", "5", "--deadline", DEADLINE, *more),
     ]
 
 
@@ -72,16 +73,20 @@ def local_rates(federation: Federation, rounds: int) -> Rates:
 
 
 def audit(federation: Federation, site: str) -> list[dict[str, Any]]:
-    path = federation.site(site) / "audit.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return _whole_lines(federation.site(site) / "audit.jsonl")
 
 
-def tasks(federation: Federation, site: str, direction: str = "in") -> int:
-    return sum((e["type"], e["direction"]) == ("train.task", direction) for e in audit(federation, site))
+def tasks(federation: Federation, site: str, number: int | None = None) -> int:
+    """How many tasks the site has got, of any round or of those with this number."""
+    came = [e for e in audit(federation, site) if (e["type"], e["direction"]) == ("train.task", "in")]
+    return sum(number is None or e["records"]["task"]["round"] == number for e in came)
 
 
 def history(out: Path) -> list[dict[str, Any]]:
-    path = out / "history.jsonl"
+    return _whole_lines(out / "history.jsonl")
+
+
+def _whole_lines(path: Path) -> list[dict[str, Any]]:
     # A line that is being written at this moment has no end yet.
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 

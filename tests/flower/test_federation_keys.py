@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from in_process import NAMES
-from real_federation import federation_of_digits, history, learn_over
+from real_federation import PATIENCE, federation_of_digits, history, learn_over
 
 from ttpfl.flower import control, loopback
 from ttpfl.rates import Rates
@@ -25,7 +25,7 @@ def test_keys_can_be_rotated_and_revoked(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert history(tmp_path / "a")[0]["failed"] == ["west"]
         loopback.stop(federation, "west")
-        loopback.join(federation, ["west"])  # with the new key
+        loopback.join(federation, ["west"], PATIENCE)  # with the new key
         done = learn_over(federation, tmp_path / "b", "--rounds", "1")
         assert history(tmp_path / "b")[0]["failed"] == [], done.stderr
         control.revoke(federation, "west")

@@ -1,7 +1,11 @@
 """How a run over sites ends is told to the command that waits for it, and a run that lives is left alone."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -187,16 +191,17 @@ class Superlink:
     Args:
         out: the runs' folder.
         rounds: how many rounds each run finishes; after these, one ends well.
+        status: what is said of a run that was lost.
     """
 
-    def __init__(self, out: Path, rounds: list[int]) -> None:
-        self.out, self.rounds, self.begun = out, rounds, 0
+    def __init__(self, out: Path, rounds: list[int], status: str = "finished:failed") -> None:
+        self.out, self.rounds, self.status, self.begun = out, rounds, status, 0
 
     def __call__(self, federation: Federation, *words: str) -> dict[str, Any]:
         if words[0] == "run":
             token = words[-1].split('token="')[1].rstrip('"')
             self._run(token)
-        return {"run-id": str(self.begun)}
+        return {"run-id": str(self.begun), "runs": [{"status": self.status}]}
 
     def _run(self, token: str) -> None:
         with alone(self.out, token):
@@ -208,10 +213,12 @@ class Superlink:
         self.begun += 1
 
 
-def carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: list[int]) -> Superlink:
+def carried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: list[int], *status: str
+) -> Superlink:
     federation = create(tmp_path / "trial", NAMES)
     order = Order.read(order_in(tmp_path))
-    superlink = Superlink(Path(order.out), rounds)
+    superlink = Superlink(Path(order.out), rounds, *status)
     monkeypatch.setattr(submit, "flwr", superlink)
     monkeypatch.setattr(submit, "POLL", 0.0)
     submit.carry_out(federation, order)
@@ -230,3 +237,39 @@ def test_runs_that_are_lost_again_and_again_end_with_a_word(
 ) -> None:
     with pytest.raises(FederationError, match="the last after 1 rounds: the superlink's log says why"):
         carried_out(tmp_path, monkeypatch, [1, 0, 0, 0])
+
+
+def test_a_run_that_was_stopped_at_the_server_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FederationError, match="run 1 was stopped at the server: --resume"):
+        carried_out(tmp_path, monkeypatch, [1, 1], "finished:stopped")
+
+
+@pytest.fixture
+def interrupts_as_in_a_terminal() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts_as_in_a_terminal")
+def test_a_run_that_is_begun_while_the_command_is_interrupted_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def superlink(federation: Federation, *words: str) -> dict[str, Any]:
+        asked.append(words[:2])
+        if words[0] == "run":
+            time.sleep(0.5)  # Ctrl-C comes while the command waits for the answer
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.5)
+        return {"run-id": "7"}
+
+    monkeypatch.setattr(submit, "flwr", superlink)
+    order = Order.read(order_in(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        submit.carry_out(create(tmp_path / "trial", NAMES), order)
+    assert [words[0] for words in asked] == ["run", "stop"]
+    assert asked[1] == ("stop", "7")

@@ -1,7 +1,7 @@
 """`ttpfl train` and `ttpfl learn` with --engine flower: an order to a federation, and what comes of it."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,11 +76,12 @@ def _signature(classes: int, image_size: int) -> "Signature":
 
 
 def patience_of(deadline: float | None, longest: float | None) -> "Patience":
-    """With defaults for what was not given; sites have the deadline's time to connect, too."""
+    """With defaults for what was not given; sites have no more than the deadline to connect."""
     from ttpfl.flower.patience import Patience
 
-    given = {"deadline": deadline, "connect": deadline, "longest": longest}
-    return Patience(**{name: seconds for name, seconds in given.items() if seconds is not None})
+    given = {"deadline": deadline, "longest": longest}
+    patience = Patience(**{name: seconds for name, seconds in given.items() if seconds is not None})
+    return replace(patience, connect=min(patience.connect, patience.deadline))
 
 
 def _check_folder(home: Path, out: Path, settings: RunSettings, resume: bool) -> None:

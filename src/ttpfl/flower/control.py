@@ -35,6 +35,7 @@ def flwr(federation: Federation, *arguments: str, seconds: float = 300) -> dict[
             text=True,
             timeout=seconds,
             check=False,
+            start_new_session=True,  # Ctrl-C is for the command that asks, which may still want the answer
         )
     except subprocess.TimeoutExpired:
         raise FederationError(f"flwr {arguments[0]}: no answer from {federation.address}") from None

@@ -1,6 +1,7 @@
 """Making a federation's folder: certificates, keys, scripts, configuration and instructions."""
 
 import json
+import secrets
 import shutil
 import socket
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from ttpfl.flower.folder import FILE, Federation, check_site_name
 
 HERE = Path(__file__).parent
 LOOPBACK = ("127.0.0.1", "localhost")
+PORTS = range(20_000, 32_000)
 
 
 def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int | None = None) -> Federation:
@@ -55,9 +57,15 @@ def renew(federation: Federation) -> None:
 
 def free_port() -> int:
     """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        # Below those that systems give to outgoing connections, one of which could take it before it is used.
+        port = PORTS.start + secrets.randbelow(len(PORTS))
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def _write_description(federation: Federation) -> None:

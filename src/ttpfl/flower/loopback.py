@@ -19,6 +19,7 @@ from ttpfl.flower.create import free_port
 from ttpfl.flower.folder import Federation, environment
 
 SERVER = "superlink"
+CONNECT = 300.0  # seconds that a machine may take to start everything: it takes some ten, if not busy
 STARTED_IN = "TTPFL_STARTED_IN"  # in the environment of all that is started here, and of what that starts
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # of this process, by their id
@@ -39,7 +40,7 @@ class Started(NamedTuple):
         return bool(self.since) and _since(self.pid) == self.since
 
 
-def up(federation: Federation, seconds: float = 120) -> None:
+def up(federation: Federation, seconds: float = CONNECT) -> None:
     """Start the server, register the sites, and connect them; what runs already is left alone."""
     program("flower-superlink")  # a clear error before anything is started
     start(federation, SERVER)
@@ -50,7 +51,7 @@ def up(federation: Federation, seconds: float = 120) -> None:
     join(federation, [name for name in federation.sites if name not in alive], seconds)
 
 
-def join(federation: Federation, names: Sequence[str], seconds: float = 120) -> None:
+def join(federation: Federation, names: Sequence[str], seconds: float = CONNECT) -> None:
     """Start sites, and wait until the superlink has let them in.
 
     A superlink misses a site that was killed only after a minute. Until then it takes it for connected, and

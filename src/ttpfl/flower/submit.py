@@ -4,6 +4,8 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ FUTILE = 3  # runs in a row that were lost before they finished a round: somethi
 POLL = 1.0
 LOOK_EVERY = 30.0  # seconds from one question to the superlink to the next
 UNREACHABLE = 600.0  # seconds that a superlink may be away
+STOPPED = "finished:stopped"  # Flower's word for a run that somebody ended with `flwr stop`
 
 
 def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = lambda: None) -> None:
@@ -41,10 +44,10 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
         begin = partial(_begin, federation, path, token)
         run = _patiently(begin, first=not lost)["run-id"]
         log.info("run %s was begun", run)
-        if lost:
-            # Flower misses its server app late; until then sites may wait for the rest of a message of it.
-            _stop(federation, lost)
         try:
+            if lost:
+                # Flower misses its server app late, and sites may wait for the rest of a message of it.
+                _stop(federation, lost)
             outcome = _wait(federation, order, run, token, watch)
         except KeyboardInterrupt:
             _stop(federation, run)
@@ -53,6 +56,8 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
             if outcome["failure"]:
                 raise FederationError(f"the run failed at the server: {outcome['failure']}")
             return
+        if _status(federation, run) == STOPPED:
+            raise FederationError(f"run {run} was stopped at the server: --resume goes on with it")
         log.warning("run %s was lost: going on after its last checkpoint", run)
         lost, finished = run, _finished_rounds(order)
         # Compared with all runs before: what had no checkpoint yet is done again, which is no progress.
@@ -70,7 +75,17 @@ def _finished_rounds(order: Order) -> int:
 
 def _begin(federation: Federation, path: Path, token: str) -> dict[str, Any]:
     config = f'order="{path}" token="{token}"'
-    return flwr(federation, "run", str(federation.app), "federation", "--run-config", config)
+    with ThreadPoolExecutor(1) as pool:
+        begun = pool.submit(
+            flwr, federation, "run", str(federation.app), "federation", "--run-config", config
+        )
+        try:
+            return begun.result()
+        except KeyboardInterrupt:
+            # The superlink may have taken the run already: without its number nobody could stop it.
+            with suppress(FederationError):
+                _stop(federation, begun.result()["run-id"])
+            raise
 
 
 def _wait(
@@ -84,7 +99,8 @@ def _wait(
         if died(Path(order.out), token):
             return read_outcome(order.out, token)
         if time.monotonic() - looked > LOOK_EVERY:
-            if _ended(federation, run):
+            status = _status(federation, run)
+            if not status or status.startswith("finished"):
                 return read_outcome(order.out, token)
             looked = time.monotonic()
     return outcome
@@ -97,9 +113,10 @@ def _stop(federation: Federation, run: str) -> None:
         log.info("run %s: %s", run, error)
 
 
-def _ended(federation: Federation, run: str) -> bool:
+def _status(federation: Federation, run: str) -> str:
+    """What Flower says of the run, such as "running" or "finished:stopped"; empty if it does not know it."""
     found = _patiently(lambda: flwr(federation, "list", "federation", "--run-id", run))["runs"]
-    return not found or str(found[0]["status"]).startswith("finished")
+    return str(found[0]["status"]) if found else ""
 
 
 def _patiently(ask: Callable[[], dict[str, Any]], first: bool = False) -> dict[str, Any]:
