@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ttpfl.experiment.recipe import read
 from ttpfl.report.page import page
 from ttpfl.report.tables import load_all, markdown, replaced
 
@@ -30,6 +31,25 @@ def test_of_what_was_not_run_a_page_says_why() -> None:
     _, not_run = (ROOT / "docs/results.md").read_text().split("## Not run")
     run = {json.loads(path.read_text())["recipe"]["name"] for path in FILES}
     assert re.findall(r"^\| `(.*?)` \|", not_run, re.M) == sorted({path.stem for path in RECIPES} - run)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_results_are_of_the_recipes_as_they_stand(path: Path) -> None:
+    """Whether target clients are looked at while rates are learned changes no figure in the tables."""
+    results = json.loads(path.read_text())
+    said = results["recipe"]
+    changes = [f"{key}={json.dumps(value)}" for key, value in said["set"].items()]
+    recipe = read(said["name"], said["preset"], changes)
+    assert results["paper"] == recipe.tree.get("paper", {})
+    if recipe.compares:
+        assert {run["case"] for run in results["runs"]} == set(recipe.cases)
+    for run in results["runs"] if recipe.compares else ():
+        assert [entry["label"] for entry in run["entries"]] == [entry.label for entry in recipe.entries]
+        was, now = run["config"], recipe.config(run["case"], run["seed"]).flat()
+        both = was.keys() & now.keys() - {"learn.eval_every", "data.options"}
+        assert len(both) > 40
+        assert {key: was[key] for key in both} == {key: now[key] for key in both}
+        assert was["data.options"].items() <= now["data.options"].items()  # once without defaults
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

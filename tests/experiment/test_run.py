@@ -72,6 +72,13 @@ def test_a_change_repeats_only_what_follows_from_it(tmp_path: Path) -> None:
     assert computed("seeds=[0]") == set()
 
 
+def test_a_cohort_that_is_too_large_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    shop = shop_in(tmp_path)
+    with pytest.raises(FederationError, match="cohort is 99, but there are only 6 clients"):
+        run(read("demo", "smoke", ["learn.cohort=99"]), shop, tmp_path / "demo")
+    assert shop.store.computed == ["population"]
+
+
 def test_more_rounds_go_on_with_the_run_that_is_there_to_the_same_bits(tmp_path: Path) -> None:
     def weights(folder: Path, *rounds: int) -> list[dict[str, object]]:
         shop, found = shop_in(folder), []

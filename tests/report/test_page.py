@@ -393,6 +393,14 @@ def test_audit_and_provenance(found: dict[str, Any], document: Element) -> None:
     text = document.one("section", id="provenance").text
     for fact in (found["recipe"]["command"], found["recipe"]["hash"], "2.13.0", "1 h 15 min"):
         assert fact in text
+    assert "computed with" not in text
+    stages = {"model": [{"torch": "2.12.0", "numpy": "2.4.6"}], "rates": [{"torch": "2.13.0"}]}
+    found = found | {"made": found["made"] | {"stages": stages}}
+    text = read(page(found)).one("section", id="provenance").text
+    assert "computed with, model" in text
+    assert "torch 2.12.0" in text
+    assert "numpy 2.4.6" not in text  # as in the run itself
+    assert "computed with, rates" not in text
     cost = table(document, "Cost")
     assert cost["memo"]["Memory"].text == "46.0 kB"
     edge = [row["at_edge"] for row in data(document, "hyper-parameters") if row["method"] == "tent"]

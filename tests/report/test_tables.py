@@ -40,6 +40,17 @@ def test_mean_and_spread_over_seeds_beside_the_paper() -> None:
     assert "label" in [column.header for column in terminal_table(found).columns]
 
 
+def test_what_was_changed_is_said() -> None:
+    found = results(("a|b",), none=(0.5,))
+    assert rows(found)[0] == r"| method | a\|b |"
+    said = [f"own choice of {what}" for what in ("methods", "cases", "methods and lines")]
+    for changes, words in zip(
+        ({"methods": []}, {"only": []}, {"entries": [], "methods": []}), said, strict=True
+    ):
+        found["recipe"]["set"] = {**changes, "seeds": [0]}
+        assert f"`seeds=[0]`, {words}, 60 rounds" in markdown(found)
+
+
 def test_ranks_are_also_among_the_methods_of_the_paper() -> None:
     """By hand: em is first and second of three; of the two that the paper has, none is always last."""
     found = results(("a", "b"), none=(0.5, 0.5), em=(0.7, 0.6), tent=(0.6, 0.7))

@@ -185,7 +185,10 @@ def find_file(recipe: str | PathLike[str]) -> Path:
         if not path.exists():
             raise RecipeError(f"there is no recipe {path}. Those that come along: {', '.join(known())}")
         return path
-    return folder() / f"{known_key('recipes', str(recipe), known()) or recipe}.toml"
+    try:
+        return find("recipe", str(recipe), {name: folder() / f"{name}.toml" for name in known()})
+    except DataError as error:
+        raise RecipeError(str(error)) from None
 
 
 def known() -> list[str]:

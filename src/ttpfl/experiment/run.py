@@ -17,6 +17,7 @@ from ttpfl.experiment.samples import samples
 from ttpfl.experiment.store import write
 from ttpfl.experiment.toy_runs import toy_runs
 from ttpfl.experiment.workshop import Workshop
+from ttpfl.federation.roster import Roster
 
 log = logging.getLogger("ttpfl")
 
@@ -85,11 +86,15 @@ def compared(recipe: Recipe, shop: Workshop) -> list[Results]:
 def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str]) -> Results:
     """One case and seed: the clients, the model, and every entry at every target client."""
     config, entries = recipe.config(case, seed), list[Results]()
+    people = stages.population(shop, config)
+    if recipe.learns:
+        sources = shop.clients(config).population.source
+        Roster(sources).cohort(config.learn.cohort)  # an error now, and not after training
     found = {
         "case": case,
         "seed": seed,
         "config": config.flat(),
-        **stages.population(shop, config),
+        **people,
         "training": stages.trained(shop, config)["history"],
         "entries": entries,
     }

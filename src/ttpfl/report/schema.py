@@ -26,6 +26,8 @@ class Made(TypedDict, total=False):
     machine: str
     seconds: dict[str, float]
     """Time on the clock by stage."""
+    stages: dict[str, list[dict[str, Any]]]
+    """The versions that each stage was computed with."""
 
 
 class Recipe(TypedDict):

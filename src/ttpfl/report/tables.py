@@ -17,6 +17,7 @@ from ttpfl.report.schema import Results
 from ttpfl.report.study import Ranking, Study, study
 
 MARK = "<!-- results -->"
+SHOWN = {"methods": "methods", "only": "cases", "entries": "lines"}  # keys of recipes, by what tables show
 
 
 def load(path: Path) -> Results:
@@ -68,11 +69,15 @@ def markdown(results: object) -> str:
     lines = [
         f"**{known.results['recipe']['title']}** ({_circumstances(known)})",
         "",
-        "| " + " | ".join(header) + " |",
+        _line(header),
         "| --- |" + " ---: |" * (len(header) - 1),
-        *("| " + " | ".join(row) + " |" for row in rows),
+        *map(_line, rows),
     ]
     return "\n".join(lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def _known(results: object) -> Study:
@@ -99,10 +104,10 @@ def _circumstances(known: Study) -> str:
 
 
 def _changes(said: Mapping[str, Any]) -> list[str]:
-    """What was asked for other than the recipe; which methods and cases, the table shows."""
-    shown = [f"`{key}={json.dumps(said[key])}`" for key in said if key not in ("methods", "only", "entries")]
-    parts = [name for key, name in (("methods", "methods"), ("only", "cases")) if key in said]
-    return [*shown, *([f"not all {' and '.join(parts)}"] if parts else [])]
+    """What was asked for other than the recipe; which methods, cases and lines, the table shows."""
+    shown = [f"`{key}={json.dumps(value)}`" for key, value in said.items() if key not in SHOWN]
+    parts = [name for key, name in SHOWN.items() if key in said]
+    return [*shown, *([f"own choice of {' and '.join(parts)}"] if parts else [])]
 
 
 def _range(known: Study, key: str) -> list[str]:

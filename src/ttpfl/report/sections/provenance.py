@@ -1,7 +1,7 @@
 """Where the figures come from, and how to make them again."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ttpfl.report.markup import Html, Node, element, joined
@@ -35,7 +35,17 @@ def _facts(study: Study) -> list[tuple[str, Node]]:
     ]
     facts += [(name, _shown(value)) for name, value in made.items() if not isinstance(value, dict)]
     facts += [(f"time, {stage}", duration(seconds)) for stage, seconds in made.get("seconds", {}).items()]
+    facts += [
+        (f"computed with, {stage}", "; ".join(other))
+        for stage, found in made.get("stages", {}).items()
+        if (other := [said for versions in found if (said := _other(versions, made))])
+    ]
     return facts
+
+
+def _other(versions: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """Versions that are not those of the run itself, which put together what was there."""
+    return ", ".join(f"{name} {_shown(value)}" for name, value in versions.items() if made.get(name) != value)
 
 
 def _settings(study: Study) -> Html:
