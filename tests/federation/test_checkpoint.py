@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,22 @@ def test_if_all_are_damaged_the_run_begins_anew(tmp_path: Path) -> None:
     assert same(go(tmp_path, resume=True), go(None))
 
 
+@pytest.mark.parametrize("sound", [0, 3])
+def test_damaged_later_ones_do_not_push_out_new_ones(tmp_path: Path, sound: int) -> None:
+    """A run that went back to an older one, or began anew, keeps what it writes; the later ones stay, too."""
+    go(tmp_path, rounds=8, keep=8)
+    for number in written(tmp_path):
+        if number > sound:
+            (tmp_path / "checkpoints" / f"round-{number:06d}.safetensors").write_bytes(b"")
+    assert checkpoint.rounds_done(tmp_path) == sound
+    with pytest.raises(ZeroDivisionError):
+        go(tmp_path, rounds=9, resume=True, keep=2, callbacks=[Stop(sound + 4)])
+    assert written(tmp_path) == list(range(sound + 2, 9))
+    assert checkpoint.rounds_done(tmp_path) == sound + 3
+    assert same(go(tmp_path, rounds=9, resume=True, keep=2), go(None, rounds=9))
+    assert written(tmp_path) == [8, 9]
+
+
 @pytest.mark.parametrize(
     ("options", "key"),
     [
@@ -340,6 +357,43 @@ def test_no_pickle_and_plain_json(tmp_path: Path) -> None:
     assert card["round"] == 1
     assert card["history"][0]["round"] == 0
     assert {"vector", "best"} <= header.keys()
+
+
+def test_no_best_loss_yet_is_plain_json_too(tmp_path: Path) -> None:
+    path, state = tmp_path / "one", RunState(torch.zeros(2), 1, [{"round": 0}])
+    path.write_bytes(checkpoint.encode(state, {}))
+    assert b"Infinity" not in path.read_bytes()
+    assert checkpoint.read(path)[0].best_loss == math.inf
+
+
+def test_a_best_loss_as_it_was_written_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, state = tmp_path / "one", RunState(torch.zeros(2), 1, [{"round": 0}])
+    with monkeypatch.context() as patch:
+        patch.setattr(math, "isinf", lambda number: False)
+        path.write_bytes(checkpoint.encode(state, {}))
+    assert b"Infinity" in path.read_bytes()
+    assert checkpoint.read(path)[0].best_loss == math.inf
+
+
+def test_figures_that_are_not_finite_do_not_hinder(tmp_path: Path) -> None:
+    """Whoever evaluates may say nan: no reason to end a run when it is written."""
+
+    class Mine(Callback):
+        def on_round(self, state: RunState, record: Record) -> None:
+            record["mine"] = math.nan
+
+    go(tmp_path, rounds=2, callbacks=[Mine()])
+    assert same_state(go(tmp_path, resume=True, callbacks=[Mine()]).model, go(None).model)
+
+
+def test_times_of_rounds_that_come_again_are_forgotten(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        go(tmp_path, checkpoint_every=2, callbacks=[Stop(4)])
+    timing = tmp_path / "timing.jsonl"
+    with open(timing, "ab") as file:
+        file.write(b"\xff[]\n[]\n{}\n" + b'{"round": 1, "sec{"round": 1, "seconds": 2}\n{"round": 0, "sec')
+    go(tmp_path, resume=True)
+    assert [json.loads(line)["round"] for line in timing.read_text().splitlines()] == [0, 1, 2, 3, 4]
 
 
 def test_a_checkpoint_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

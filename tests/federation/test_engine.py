@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_clients import wait_until_gone
+from small_clients import alive, wait_until_gone
 from torch import Tensor
 
 from ttpfl.errors import FederationError
@@ -171,6 +171,28 @@ def test_a_worker_killed_while_it_waits(
         os.kill(pid, signal.SIGKILL)
     assert not wait_until_gone(pids(engine))
     assert collected(engine, 5) == expected
+
+
+def test_a_killed_worker_whose_own_processes_live_on(
+    started: Callable[..., Processes], tmp_path: Path
+) -> None:
+    """They have inherited all by which its end is noticed."""
+    note = tmp_path / "child"
+
+    def fatal_once(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+        if job.client == 1 and not note.exists():
+            if (child := os.fork()) == 0:
+                time.sleep(60)
+                os._exit(0)
+            note.write_text(f"{child}")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(job, message, answer)
+
+    found = collected(started(fatal_once, 2), 5)
+    child = int(note.read_text())
+    assert alive(child)  # nobody waited for it
+    os.kill(child, signal.SIGKILL)
+    assert found == collected(Serial(makes(plain), LENGTH), 5)
 
 
 @pytest.mark.parametrize("how", ["kill", "exit"])

@@ -31,6 +31,7 @@ from small_clients import (
     same_state,
     wait_until_gone,
 )
+from torch import nn
 
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, orphans, train
@@ -84,7 +85,8 @@ def killed(directory: Path, do: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("after", [0, 4])
 def test_kill_at_some_moment(tmp_path: Path, undisturbed: Trained, after: int) -> None:
-    process = multiprocessing.get_context("fork").Process(target=victim.go, args=(tmp_path,))
+    begun = {"target": victim.go, "args": (tmp_path,), "kwargs": {"waits": True}}
+    process = multiprocessing.get_context("fork").Process(**begun)
     process.start()
     wait_for(tmp_path, after, lambda: not process.is_alive())
     time.sleep(random.Random(after).uniform(0, 0.03))
@@ -99,7 +101,8 @@ def test_kill_at_some_moment(tmp_path: Path, undisturbed: Trained, after: int) -
 def test_kill_while_rates_are_learned(tmp_path: Path, after: int) -> None:
     expected = victim.learn_rates(tmp_path / "undisturbed")
     directory = tmp_path / "killed"
-    process = multiprocessing.get_context("fork").Process(target=victim.learn_rates, args=(directory,))
+    begun = {"target": victim.learn_rates, "args": (directory,), "kwargs": {"waits": True}}
+    process = multiprocessing.get_context("fork").Process(**begun)
     process.start()
     wait_for(directory, after, lambda: not process.is_alive())
     process.kill()
@@ -245,6 +248,29 @@ def test_a_lock_is_not_inherited(tmp_path: Path) -> None:
         os.kill(child, signal.SIGKILL)
 
 
+def test_a_folder_is_used_once_within_a_process(tmp_path: Path) -> None:
+    """And whoever is refused does not give the lock away."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    with locked(tmp_path):
+        for folder in (tmp_path, tmp_path / "link"):
+            with (
+                pytest.raises(FederationError, match="in use by another run of this process"),
+                locked(folder),
+            ):
+                pass
+        other = multiprocessing.get_context("fork").Process(target=refused, args=(tmp_path, os.getpid()))
+        other.start()
+        other.join()
+        assert other.exitcode == 0
+    with locked(tmp_path):
+        pass
+
+
+def refused(folder: Path, holder: int) -> None:
+    with pytest.raises(FederationError, match=f"in use by process {holder}:"), locked(folder):
+        pass
+
+
 def interrupted_by(callback: Callback, **options: Any) -> Any:
     return train(linear(), clients(), TrainSettings(rounds=9, batch_size=4, **options), callbacks=[callback])
 
@@ -287,6 +313,57 @@ def test_one_interrupt_is_a_wish_and_two_are_an_order(workers: int, terminal: No
         interrupted_by(twice, workers=workers)
     assert twice.calls == ["round 1", "round 2", "close"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+class Impatient(Site):
+    """Has Ctrl-C pressed in its third round: once, or until it has an effect."""
+
+    def __init__(self, name: str, data: Any, notes: Path, once: bool) -> None:
+        super().__init__(name, data, notes)
+        self.main, self.once, self.round = os.getpid(), once, 0
+
+    def train(self) -> Any:
+        self.round += 1
+        while self.round == 3:
+            os.kill(self.main, signal.SIGINT)
+            if self.once:
+                break
+            time.sleep(2)  # two at once would be one
+        return super().train()
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_no_interrupt_loses_rounds(
+    tmp_path: Path, once: bool, terminal: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    sites = [Impatient("one", pair(8, 1), tmp_path, once)]
+    settings = TrainSettings(rounds=5, batch_size=4, workers=1, checkpoint_every=9, buffers="local")
+    with pytest.raises(KeyboardInterrupt, match=r"after 2 rounds; .*checkpoints is there to resume from"):
+        train(mlp(), sites, settings, run_dir=tmp_path)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["round-000002.safetensors"]
+    assert [record.message for record in caplog.records] == [
+        "the run ends with the next answer of a client; a second Ctrl-C ends it now"
+    ]
+    calm = [Site("one", pair(8, 1), tmp_path)]
+    resumed = train(mlp(), calm, settings, run_dir=tmp_path, resume=True)
+    whole = train(mlp(), calm, settings)
+    assert same_state(resumed.model, whole.model)
+    assert resumed.history == whole.history
+
+
+def test_nobody_begins_after_an_interrupt(tmp_path: Path, terminal: None) -> None:
+    """One that came while callbacks were busy."""
+    asked = []
+
+    class Asked(Site):
+        def train(self) -> Any:
+            asked.append(self.id)
+            return super().train()
+
+    settings = TrainSettings(rounds=9, batch_size=4, workers=0)
+    with pytest.raises(KeyboardInterrupt, match="after 2 rounds"):
+        train(linear(), [Asked("one", pair(8, 1), tmp_path)], settings, callbacks=[Interrupt(1)])
+    assert len(asked) == 2
 
 
 class Fatal(Site):
@@ -420,6 +497,38 @@ def test_a_mean_that_is_not_finite_is_no_model(caplog: pytest.LogCaptureFixture)
     assert found.history[0]["abandoned"]
     assert same_state(found.model, linear())
     assert "what the server made of the answers is not finite" in caplog.text
+
+
+class Counts(nn.Module):
+    """Has a buffer that training changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = linear()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        if self.training:
+            self.seen = self.seen + 1
+        return self.inner(x)
+
+
+def test_a_mean_that_is_not_finite_changes_no_local_buffers() -> None:
+    x, y = pair(4, 1)
+    found: list[dict[int, Any]] = []
+
+    class Watch(Callback):
+        def on_round(self, state: RunState, record: Record) -> None:
+            found.append(dict(state.local))
+
+    settings = TrainSettings(
+        rounds=1, batch_size=4, workers=0, algorithm="qffl", q=8.0, lr=1e-37, buffers="local"
+    )
+    good = clients((4, 4))
+    abandoned = train(Counts(), {**good, "huge": (x * 1e37, y)}, settings, callbacks=[Watch()])
+    assert abandoned.history[0]["abandoned"]
+    train(Counts(), good, settings, callbacks=[Watch()])
+    assert [sorted(local) for local in found] == [[], [0, 1]]
 
 
 def test_workers_do_not_wait_for_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

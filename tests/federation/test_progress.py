@@ -37,6 +37,24 @@ def test_a_terminal_shows_everything() -> None:
     assert "2TD = 90 numbers" in text  # 2 x 3 rounds x 15 weights
 
 
+def test_losses_are_no_percentages() -> None:
+    display = Display(Console(file=io.StringIO()))
+    state = RunState(torch.zeros(1))
+    display.on_start(RunInfo("train", 10, 1, 1, 1, 1), state)
+    record = {"target": {"accuracy": 0.523, "loss": 1.532, "worst_loss": 2.0}, "failed": [], "bytes_total": 0}
+    display.on_round(state, record)
+    assert "target 52.3% 1.532 2.000 ·" in display._figures(record)
+
+
+def test_a_run_that_was_stopped_early_says_what_it_sent() -> None:
+    class Enough(Callback):
+        def on_round(self, state: RunState, record: Record) -> None:
+            state.stopped = state.round == 2
+
+    text = re.sub(r"\x1b\[[0-9;]*m", "", shown(True, Enough()))
+    assert "over 2 rounds: 2TD = 60 numbers" in text
+
+
 def test_time_left_also_where_rounds_take_long() -> None:
     now = 0.0
     display = Display(Console(file=io.StringIO(), force_terminal=True, width=200, get_time=lambda: now))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,19 @@ ROUNDS = 8
 
 
 class Diary(Callback):
-    """Notes every round that was computed, also those that are forgotten later."""
+    """Notes every round that was computed, also those that are forgotten later.
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / "diary"
+    Whoever shall be killed waits for it in the last round, so that it cannot end before.
+    """
+
+    def __init__(self, directory: Path, waits: bool) -> None:
+        self._path, self._waits = directory / "diary", waits
 
     def on_round(self, state: RunState, record: Record) -> None:
         with open(self._path, "a") as file:
             file.write(f"{record['round']}\n")
+        if self._waits and state.round == ROUNDS:
+            time.sleep(600)
 
 
 def sites(notes: Path) -> list[Any]:
@@ -35,7 +41,9 @@ def sites(notes: Path) -> list[Any]:
     ]
 
 
-def go(directory: Path, resume: bool = False, rounds: int = ROUNDS, workers: int = 2) -> Trained:
+def go(
+    directory: Path, resume: bool = False, rounds: int = ROUNDS, workers: int = 2, waits: bool = False
+) -> Trained:
     torch.set_num_threads(1)
     directory.mkdir(parents=True, exist_ok=True)
     settings = TrainSettings(rounds=rounds, cohort=3, batch_size=4, workers=workers, buffers="local")
@@ -45,17 +53,18 @@ def go(directory: Path, resume: bool = False, rounds: int = ROUNDS, workers: int
         settings,
         run_dir=directory,
         resume=resume,
-        callbacks=[Diary(directory)],
+        callbacks=[Diary(directory, waits)],
     )
 
 
-def learn_rates(directory: Path, resume: bool = False) -> Learned:
+def learn_rates(directory: Path, resume: bool = False, waits: bool = False) -> Learned:
     """The same with rates."""
     torch.set_num_threads(1)
     settings = LearnSettings(rounds=ROUNDS, cohort=3, batch_size=4, lr=5.0, workers=2)
     model = mlp()
     notes = sites(directory / "pids")
-    return learn(model, notes, settings, run_dir=directory, resume=resume, callbacks=[Diary(directory)])
+    diary = Diary(directory, waits)
+    return learn(model, notes, settings, run_dir=directory, resume=resume, callbacks=[diary])
 
 
 def workers_of(directory: Path) -> list[int]:

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,11 @@ class History(Callback):
         """Begin with the rounds that the state knows: others were lost and will come again."""
         with _clear_errors(self._history), written_in_one_step(self._history) as file:
             file.write("".join(map(_line, state.history)).encode())
+        if self._timing.exists():
+            with _clear_errors(self._timing):
+                kept = _lines_below(self._timing.read_bytes(), state.round)
+                with written_in_one_step(self._timing) as file:
+                    file.write(kept)
         self._begin = time.perf_counter()
 
     def on_round(self, state: RunState, record: Record) -> None:
@@ -82,6 +87,16 @@ def _clear_errors(path: Path) -> Iterator[None]:
         raise FederationError(
             f"{path} could not be written ({error}): checkpoints are intact; make room and resume"
         ) from error
+
+
+def _lines_below(content: bytes, rounds: int) -> bytes:
+    """The lines of earlier rounds; one that a kill cut off is of no use."""
+    kept = []
+    for line in content.splitlines(keepends=True):
+        with suppress(ValueError, TypeError, KeyError):
+            if line.endswith(b"\n") and json.loads(line)["round"] < rounds:
+                kept.append(line)
+    return b"".join(kept)
 
 
 def _line(entry: Mapping[str, Any]) -> str:

@@ -8,6 +8,8 @@ the tensors.
 import hashlib
 import json
 import logging
+import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +79,10 @@ class Checkpoints(Callback):
                 f"{path} could not be written ({error}): earlier checkpoints are intact; make room and resume"
             ) from error
         self._written = state.round
-        for old in _files(self._folder)[: -self._keep]:
+        # Later ones were skipped when this run was resumed. They are no reason to delete what it writes, and
+        # are left alone: they may be of a newer version.
+        until_now = [other for other in _files(self._folder) if other <= path]
+        for old in until_now[: -self._keep]:
             old.unlink(missing_ok=True)
 
 
@@ -98,9 +103,11 @@ def newest(directory: Path, identity: dict[str, Any]) -> RunState | None:
 
 
 def rounds_done(directory: Path) -> int:
-    """How many rounds the run in a directory has behind it, by the names of its checkpoints."""
-    files = _files(directory / FOLDER)
-    return int(files[-1].stem.removeprefix("round-")) if files else 0
+    """How many rounds the run in a directory has behind it, by its newest sound checkpoint."""
+    for path in reversed(_files(directory / FOLDER)):
+        with suppress(_DamagedError):  # whoever resumes the run warns of it
+            return read(path)[0].round
+    return 0
 
 
 def _check_same_run(path: Path, found: dict[str, Any], identity: dict[str, Any]) -> None:
@@ -141,7 +148,7 @@ def encode(state: RunState, identity: dict[str, Any]) -> bytes:
         "identity": identity,
         "round": state.round,
         "history": state.history,
-        "best_loss": state.best_loss,
+        "best_loss": None if math.isinf(state.best_loss) else state.best_loss,  # JSON has no infinity
         "best_round": state.best_round,
         "stopped": state.stopped,
         "local": clients,
@@ -167,7 +174,7 @@ def read(path: Path) -> tuple[RunState, dict[str, Any]]:
             card["history"],
             local,
             tensors.get("best"),
-            card["best_loss"],
+            math.inf if card["best_loss"] is None else card["best_loss"],
             card["best_round"],
             card["stopped"],
         )

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,10 +14,13 @@ log = logging.getLogger("ttpfl")
 
 NAME = ".lock"
 
+_held: set[tuple[int, Path]] = set()  # with the process, since a forked one has a copy of this but no lock
+_guard = threading.Lock()
+
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """While open, other processes that want the same folder get an error at once.
+    """While open, others that want the same folder, in this process or another, get an error at once.
 
     The operating system holds the lock for this process alone: when it ends, killed or not, the lock is
     gone, whatever its forked workers do. The file stays; its content only says who had the lock last.
@@ -27,7 +31,7 @@ def locked(folder: Path) -> Iterator[None]:
     ...     (folder / NAME).read_text() == str(os.getpid())
     True
     """
-    with open(folder / NAME, "a+b", buffering=0) as file:
+    with _once_in_this_process(folder), open(folder / NAME, "a+b", buffering=0) as file:
         try:
             _lock(file.fileno())
         except (BlockingIOError, PermissionError):
@@ -42,6 +46,24 @@ def locked(folder: Path) -> Iterator[None]:
             file.truncate(0)
             file.write(str(os.getpid()).encode())
         yield
+
+
+@contextmanager
+def _once_in_this_process(folder: Path) -> Iterator[None]:
+    """The operating system would let the same process in twice, and end the lock with the second's file."""
+    own = (os.getpid(), folder.resolve())
+    with _guard:
+        if own in _held:
+            raise FederationError(
+                f"{folder} is in use by another run of this process: wait until it ends, or choose another "
+                "folder"
+            )
+        _held.add(own)
+    try:
+        yield
+    finally:
+        with _guard:
+            _held.discard(own)
 
 
 if sys.platform == "win32":

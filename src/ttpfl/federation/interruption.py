@@ -1,10 +1,13 @@
 """Ctrl-C as a wish that is granted at a safe point."""
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+log = logging.getLogger("ttpfl")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -28,6 +31,8 @@ def interruptible() -> Iterator[Wish]:
     def ask(number: int, frame: FrameType | None) -> None:
         wish.asked = True
         signal.signal(signal.SIGINT, before)
+        with suppress(RuntimeError):  # if this came in the middle of writing another line
+            log.warning("the run ends with the next answer of a client; a second Ctrl-C ends it now")
 
     before = signal.signal(signal.SIGINT, ask)
     try:

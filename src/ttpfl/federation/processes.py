@@ -26,6 +26,8 @@ from ttpfl.federation.state import Report
 
 log = logging.getLogger("ttpfl")
 
+LOOK_EVERY = 1.0  # seconds
+
 
 class Processes:
     """`workers` processes. They are forked: all that the work refers to is there without copying.
@@ -119,7 +121,9 @@ class Processes:
     def _listen(self, round_: "_Round") -> None:
         """Wait until a worker answers or dies."""
         busy = [worker for worker in self._workers if worker.job is not None]
-        wait([item for worker in busy for item in (worker.connection, worker.process.sentinel)])
+        # What a worker has started, such as a DataLoader's processes, has inherited its ends of both: while
+        # that lives, nothing tells of the worker's death. So look from time to time.
+        wait([item for worker in busy for item in (worker.connection, worker.process.sentinel)], LOOK_EVERY)
         for worker in busy:
             try:
                 if not worker.connection.poll():

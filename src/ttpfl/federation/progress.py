@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 from statistics import median
 
 from rich.console import Console
@@ -60,7 +61,7 @@ class Display(Callback):
         if "validation_accuracy" in record:
             parts.append(f"{record['validation_accuracy']:.1%}")
         if "target" in record:
-            parts.append("target " + " ".join(f"{value:.1%}" for value in record["target"].values()))
+            parts.append("target " + " ".join(_figure(*item) for item in record["target"].items()))
         if record.get("epsilon") is not None:
             parts.append(f"epsilon {record['epsilon']:.2f} at delta {record['delta']:g}")
         if record["failed"]:
@@ -73,12 +74,17 @@ class Display(Callback):
         """Say what a real federation would have sent, and what FedAvg would."""
         self.close()
         if self._console.is_terminal:
-            self._console.print(communication(self._info))
+            run = replace(self._info, rounds=state.round)  # fewer than planned, if it was stopped early
+            self._console.print(communication(run))
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self._progress is not None:
             self._progress.stop()
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{value:.3f}" if name.endswith("loss") else f"{value:.1%}"
 
 
 def communication(info: RunInfo) -> str:

@@ -72,14 +72,18 @@ def run_rounds(
     with interruptible() as wish:
         while state.round < settings.rounds and not state.stopped:
             cohort = cohort_of(state.round)
+            local = dict(state.local)  # belongs to the vector: both are changed, or neither
             try:
                 # The cores belong to the workers; threads that wait for each other here would take theirs.
                 with single_thread():
                     vector, record = _one_round(state, settings, cohort, roster, server, engine, wish)
-            except Interrupted:
+            except KeyboardInterrupt:  # also the second Ctrl-C, which does not wait for clients
+                state.local = local
                 for callback in callbacks:
                     callback.on_interrupt(state)
-                raise
+                raise Interrupted from None
+            if record["abandoned"]:
+                state.local = local
             record["bytes"] = traffic.count(cohort)
             record["bytes_per_client"] = record["bytes"] / len(cohort)
             record["bytes_total"] = traffic.total
@@ -101,6 +105,8 @@ def _one_round(
     engine: Engine,
     wish: Wish,
 ) -> tuple[Tensor, Record]:
+    if wish.asked:  # while callbacks were busy: nobody needs to begin
+        raise Interrupted
     # The longest first, so that nobody waits for a long one at the end. The order is that of the sums, too.
     order = sorted(cohort, key=lambda client: (-roster.size(client, server.part), client))
     jobs = [Job(c, roster.name(c), state.round, server.start(state, c)) for c in order]
