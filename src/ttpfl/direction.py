@@ -157,12 +157,16 @@ def absorb(mean: Direction, direction: Direction, weight: float) -> None:
         mean[name].value.lerp_(change.value, weight)
 
 
-def move(twin: Twin, direction: Direction, rates: Mapping[str, Tensor]) -> Moved:
-    """w = w_G + rate * h for every module in `direction`; variances stop at zero."""
+def move(twin: Twin, direction: Direction, rates: Mapping[str, Tensor], relaid: bool = False) -> Moved:
+    """w = w_G + rate * h for every module in `direction`; variances stop at zero.
+
+    With `relaid` in the layout that is best for `Twin.fast`; other passes would round differently.
+    """
+    begin = twin.relaid if relaid else twin.tensors
     whole: dict[str, Tensor] = {}
     windows: dict[str, tuple[Taps, Tensor]] = {}
     for name, (value, taps, _) in direction.items():
-        start = twin.tensors[name] if taps is None else twin.window(name, taps).detach()
+        start = begin[name] if taps is None else twin.window(name, taps).detach()
         moved = torch.addcmul(at_least_float32(start), value, rates[name])
         if twin.specs[name].nonnegative:
             moved.clamp_(min=0)

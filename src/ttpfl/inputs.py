@@ -1,6 +1,7 @@
 """What the user hands in: batches of any shape, and clients that give batches."""
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -35,6 +36,11 @@ class Inputs(NamedTuple):
         """The same structure with every tensor changed."""
         args, kwargs = map_tensors(change, (self.args, self.kwargs))
         return Inputs(args, kwargs)
+
+    @property
+    def image_shapes(self) -> tuple[torch.Size, ...]:
+        """The shapes of all images, or maps, without the number of samples."""
+        return tuple(tensor.shape[1:] for _, tensor in self.tensors() if tensor.ndim == 4)
 
     def __str__(self) -> str:
         return ", ".join(f"{name}: {t.dtype} {tuple(t.shape)}" for name, t in self.tensors())
@@ -92,7 +98,7 @@ def released(tensor: Tensor) -> Tensor:
 def all_finite(tensor: Tensor) -> bool:
     """Whether there is no NaN or Inf in `tensor`."""
     # A finite sum settles it in one quick pass; a sum may also overflow where no element does.
-    if not tensor.is_floating_point() or torch.isfinite(tensor.sum()):
+    if not tensor.is_floating_point() or math.isfinite(tensor.detach().sum()):
         return True
     return bool(torch.isfinite(tensor).all())
 

@@ -28,7 +28,7 @@ from ttpfl.direction import (
     probe,
 )
 from ttpfl.errors import BatchError, RatesError, TtpflError
-from ttpfl.inputs import Client, Inputs, checked, client_batches, released, split_batch
+from ttpfl.inputs import Client, Inputs, all_finite, checked, client_batches, released, split_batch
 from ttpfl.network import weights_hash
 from ttpfl.randomness import generators_of
 from ttpfl.rates import Mode, Rates, average_rates, one_of
@@ -48,8 +48,8 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
             f"labels of {labels.dtype} with shape {tuple(labels.shape)} are not one class index for "
             f"each of {len(logits)} samples: for other targets pass loss="
         )
-    bad = ((labels < 0) | (labels >= logits.shape[1])).nonzero()
-    if len(bad):
+    if len(labels) and not (labels.min() >= 0 and labels.max() < logits.shape[1]):
+        bad = ((labels < 0) | (labels >= logits.shape[1])).nonzero()
         raise BatchError(
             f"label {int(labels[bad[0]])} of sample {int(bad[0])} is not a class in 0..{logits.shape[1] - 1}"
         )
@@ -126,7 +126,9 @@ def refine(
                     direction = _running_mean(mean, direction, index + 1)
                 labels = released(labels)
                 slope = _slope(twin, group_of, values, direction, inputs, labels, loss, observe)
-                values = rates.with_values(values - scale * slope).values
+                values = values - scale * slope
+                if not all_finite(values):
+                    rates.with_values(values)  # an error that says which
             except TtpflError as error:
                 error.add_note(f"in batch {index} of this client's turn")
                 raise
@@ -164,7 +166,8 @@ def _slope(
     since h does not depend on the rates.
     """
     rates = values.unbind()
-    moved = move(twin, direction, {name: rates[group_of[name]] for name in direction})
+    rate_of = {name: rates[group_of[name]] for name in direction}
+    moved = move(twin, direction, rate_of, relaid=twin.takes_channels_last(inputs))
     leaves = moved.leaves()
     logits = twin.fast(inputs, moved)
     result = one_number("loss", loss(logits, labels))

@@ -25,6 +25,9 @@ from ttpfl.statistics import StatisticsRule, rule_for
 log = logging.getLogger("ttpfl")
 
 Readout = Callable[[Any], Tensor]
+Shapes = tuple[torch.Size, ...]
+# What a model that cannot process a batch may raise.
+MODEL_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Twin:
         self.specs = {spec.name: spec for spec in movable}
         self.readout = readout
         self._index_tensors()
-        self._likes_channels_last = True  # until a pass shows that it does not
+        self._clumsy: set[Shapes] = set()  # images for which channels_last is not for this model
         self._habits: _Habits | None = None  # found out in the first pass
 
     def _index_tensors(self) -> None:
@@ -97,7 +100,8 @@ class Twin:
         self._places = _places(self.model, {name: own[name] for name in self.specs})
         self._windows: dict[tuple[str, Taps], Tensor] = {}
         self._habits = None
-        self.__dict__.pop("content", None)
+        for name in ("content", "relaid"):
+            self.__dict__.pop(name, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies are built anew: in a plain one, `tensors` would no longer be the parameters' memory."""
@@ -107,6 +111,18 @@ class Twin:
     def content(self) -> str:
         """A hash of the weights and of everything else that is known to shape the computation."""
         return weights_hash(self.model) + configuration(self.model)
+
+    @cached_property
+    def relaid(self) -> dict[str, Tensor]:
+        """The tensors that move, kernels of convolutions in the layout that their directions come in.
+
+        For `fast` alone, and the same numbers: adding tensors of two layouts, and turning kernels round in
+        every pass, takes longer.
+        """
+        return {
+            name: channels_last(self.tensors[name]) if len(spec.shape) == 4 else self.tensors[name]
+            for name, spec in self.specs.items()
+        }
 
     def apply(self, change: Callable[[Tensor], Tensor]) -> None:
         """Change every tensor, as `nn.Module.to` does."""
@@ -135,17 +151,22 @@ class Twin:
         if moved is not None:
             self._rehearse(inputs)  # what it writes is seen, and kept, where nothing is moved
         moved, record = moved or Moved(), record or Record({})
-        if self._likes_channels_last:
-            try:
-                return self._fast(inputs, channels_last, moved, record)
-            except BatchError:
-                # Some code depends on the layout. If the batch as given works, stay with that.
-                record.clear()
-                logits = self._fast(inputs, Tensor.clone, moved, record)
-                self._likes_channels_last = False
-                log.info("the model depends on the layout of its inputs: computing without channels_last")
-                return logits
-        return self._fast(inputs, Tensor.clone, moved, record)
+        if not self.takes_channels_last(inputs):
+            return self._fast(inputs, Tensor.clone, moved, record)
+        try:
+            return self._fast(inputs, channels_last, moved, record)
+        except BatchError:
+            # Some code depends on the layout. If the batch as given works, stay with that. For other images
+            # nothing is known: what is computed for these must not depend on which came first.
+            record.clear()
+            logits = self._fast(inputs, Tensor.clone, moved, record)
+            self._clumsy.add(inputs.image_shapes)
+            log.info("the model depends on the layout of its inputs: computing without channels_last")
+            return logits
+
+    def takes_channels_last(self, inputs: Inputs) -> bool:
+        """Whether the model computes such images in that layout, as far as is known."""
+        return inputs.image_shapes not in self._clumsy
 
     def _fast(
         self, inputs: Inputs, lay_out: Callable[[Tensor], Tensor], moved: Moved, record: Record
@@ -221,7 +242,7 @@ class Twin:
             logits = output if self.readout is None else self.readout(output)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
+        except MODEL_ERRORS as error:
             raise BatchError(f"the model cannot process this batch ({inputs}): {error}") from error
         if not isinstance(logits, Tensor):
             raise BatchError(

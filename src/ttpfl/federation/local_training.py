@@ -28,7 +28,7 @@ from ttpfl.inputs import (
 from ttpfl.learning import Loss, cross_entropy
 from ttpfl.randomness import seeded
 from ttpfl.sgd import SGD
-from ttpfl.twin import Readout, isolated
+from ttpfl.twin import MODEL_ERRORS, Readout, Shapes, isolated
 
 
 class LocalTrainer:
@@ -59,7 +59,8 @@ class LocalTrainer:
         """Samples of the last training, over its epochs; also those of batches that were left out, since a
         client weighs as much as it has. How much that is, a DataLoader shows only when it is used."""
         self._loss, self._readout = loss, logits
-        self._fast: bool | None = None if settings.fast else False  # None: to be found out
+        self._likes_fast: dict[tuple[bool, Shapes], bool] = {}
+        """By whether the model trains, and its images: which batch comes first must not matter."""
         self._has_batchnorm = any(
             isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()
         )
@@ -124,16 +125,19 @@ class LocalTrainer:
             first = False
 
     def _forward(self, inputs: Inputs) -> Tensor:
-        if self._fast is None:
-            self._fast = self._likes_fast_layout(inputs)
-        return self._call(self.model, inputs, self._fast)
+        if not self._settings.fast:
+            return self._call(self.model, inputs, fast=False)
+        kind = (self.model.training, inputs.image_shapes)
+        if kind not in self._likes_fast:
+            self._likes_fast[kind] = self._likes_fast_layout(inputs)
+        return self._call(self.model, inputs, self._likes_fast[kind])
 
     def _likes_fast_layout(self, inputs: Inputs) -> bool:
         """Some models depend on how images lie in memory. Tried on a copy: a failure leaves no traces."""
         with seeded(0), torch.no_grad():
             try:
                 self._call(copy.deepcopy(self.model), inputs, fast=True)
-            except RuntimeError:
+            except MODEL_ERRORS:
                 # If it fails anyway, that is the batch's fault, and says nothing about other clients'.
                 self._call(copy.deepcopy(self.model), inputs, fast=False)
                 return False
