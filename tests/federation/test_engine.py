@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import mmap
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from small_clients import alive, wait_until_gone
 from torch import Tensor
 
 from ttpfl.errors import FederationError
+from ttpfl.federation import processes
 from ttpfl.federation.engine import Serial
 from ttpfl.federation.jobs import Engine, Job, MakeWork
 from ttpfl.federation.processes import Processes
@@ -75,12 +77,34 @@ def test_answers_in_order_whoever_is_first(
         assert collected(engine, count, number) == collected(serial, count, number)
 
 
-def test_slots_do_not_grow_with_the_cohort(started: Callable[..., Processes]) -> None:
+@pytest.mark.parametrize(("room", "slots"), [(0, 2 * 2 + 1), (9 * mmap.PAGESIZE, 9)])
+def test_slots_do_not_grow_with_the_cohort(
+    started: Callable[..., Processes], room: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once there is no more room; a vector takes a page at least."""
+    monkeypatch.setattr(processes, "ROOM", room)
     engine = started(plain, 2)
-    collected(engine, 5)
-    before = len(engine._slots)
-    collected(engine, 300)
-    assert len(engine._slots) == before <= 2 * 2 + 1
+    for count in (5, 30, 300):
+        assert collected(engine, count) == collected(Serial(makes(plain), LENGTH), count)
+        assert len(engine._slots) == min(count, slots)
+
+
+def test_slots_that_nobody_needs_take_no_memory(started: Callable[..., Processes]) -> None:
+    engine = started(plain, 1)
+    list(engine.run(jobs(100), torch.ones(LENGTH)))
+    assert sum(bool(slot.any()) for slot in engine._slots) <= 3
+
+
+def test_others_go_on_while_one_takes_long(started: Callable[..., Processes], tmp_path: Path) -> None:
+    def first_is_last(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+        (tmp_path / f"{job.client}").touch()
+        end = time.monotonic() + 60
+        while job.client == 0 and len(list(tmp_path.iterdir())) < 40:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        return plain(job, message, answer)
+
+    assert collected(started(first_is_last), 40) == collected(Serial(makes(plain), LENGTH), 40)
 
 
 def test_one_thread_and_one_process_each(started: Callable[..., Processes]) -> None:

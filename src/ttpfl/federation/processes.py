@@ -27,6 +27,7 @@ from ttpfl.federation.state import Report
 log = logging.getLogger("ttpfl")
 
 LOOK_EVERY = 1.0  # seconds
+ROOM = 32 * 2**20  # bytes, for answers that wait for an earlier one
 
 
 class Processes:
@@ -86,7 +87,9 @@ class Processes:
 
     def _ensure(self, jobs: int) -> None:
         """Slots for answers, then workers, which inherit the slots when they are forked."""
-        needed = jobs if self._sticky else min(jobs, 2 * self._count + 1)
+        # So many that the others go on while one takes long. Memory is only taken by those that are in use.
+        size = max(self._length * self._dtype.itemsize, mmap.PAGESIZE)
+        needed = jobs if self._sticky else min(jobs, max(2 * self._count + 1, ROOM // size))
         if needed > len(self._slots):
             self.close()
             self._slots += [shared(self._length, self._dtype) for _ in range(needed - len(self._slots))]
@@ -177,7 +180,7 @@ class _Round:
 
     def __init__(self, jobs: Sequence[Job], slots: int, sticky_workers: int | None) -> None:
         self.jobs = jobs
-        self.free = deque(range(slots))
+        self.free = list(range(slots))
         self.answered: dict[int, tuple[int, Report, str | None]] = {}
         self.died: set[int] = set()
         self.next_to_hand_out = 0
@@ -189,7 +192,8 @@ class _Round:
         """The next job for a worker and a slot: of its own clients first, else of the longest queue."""
         own = self._waiting[worker % len(self._waiting)]
         queue = own or max(self._waiting, key=len)
-        return (queue.popleft(), self.free.popleft()) if queue and self.free else None
+        # The slot that was used last, whose memory is there already.
+        return (queue.popleft(), self.free.pop()) if queue and self.free else None
 
     def hand_out(self, slot: int) -> None:
         """The first answer was used: its slot is free."""
