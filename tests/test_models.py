@@ -83,8 +83,9 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
     for content in (b"", b"junk", path.read_bytes()[:5000]):
         for name in ("bad.safetensors", "bad.pth"):
             (tmp_path / name).write_bytes(content)
-            with pytest.raises(ttpfl.ModelError, match="cannot be read as weights"):
+            with pytest.raises(ttpfl.ModelError, match="cannot be read as weights") as caught:
                 ttpfl.models.resnet18(7, weights=tmp_path / name)
+            assert "weights_only" not in str(caught.value)  # torch's advice to run what is in the file
     torch.save([1, 2], tmp_path / "bad.pth")
     with pytest.raises(ttpfl.ModelError, match="not a plain state dict"):
         ttpfl.models.resnet18(7, weights=tmp_path / "bad.pth")
@@ -101,6 +102,19 @@ def test_imagenet_backbone_loads() -> None:
     stored = torch.load(IMAGENET, weights_only=True)
     assert torch.equal(model.layer3[0].conv1.weight.half(), stored["layer3.0.conv1.weight"].half())
     assert not torch.equal(model.bn1.running_var, torch.ones(64))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("os:getcwd", "gives str: it must give a torch.nn.Module"),
+        ("os:name", "is no function that says what it takes"),
+        ("builtins:dict", "is no function that says what it takes"),
+    ],
+)
+def test_what_is_no_network_is_refused(name: str, said: str) -> None:
+    with pytest.raises(ttpfl.ModelError, match=f"the model '{name}' {said}"):
+        ttpfl.models.build(name, num_classes=3)
 
 
 def test_a_file_does_not_decide_which_files_are_read(tmp_path: Path) -> None:

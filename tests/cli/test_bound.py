@@ -106,6 +106,7 @@ def test_numbers_of_any_size() -> None:
         ),
         ([*LEARNING, "--clients-n", 3, "--direction-h", 50], "(4 H^2 beta) = 0.0001 (the paper prints"),
         (["--clients", 3], "needs --model; source clients are --clients-n"),
+        (["--batch-size", 3], "needs --model; batches are --batches-k"),
         (["--model", "nowhere.safetensors"], "nowhere.safetensors: No such file"),
     ],
 )

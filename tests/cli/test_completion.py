@@ -8,7 +8,7 @@ from ttpfl.cli import app, completion
 from ttpfl.data import names
 from ttpfl.data.setting import SHIFTS
 from ttpfl.evaluation.streams import ORDERS
-from ttpfl.experiment.recipe import known
+from ttpfl.experiment.recipe import known, presets
 from ttpfl.methods import names as method_names
 from ttpfl.models.build import MODELS
 
@@ -28,6 +28,7 @@ def test_names_are_those_of_the_registries() -> None:
     assert completion.models() == list(MODELS)
     assert completion.orders() == list(ORDERS)
     assert completion.recipes() == known()
+    assert set(completion.presets()) == {preset for name in known() for preset in presets(name)}
     assert completion.shifts() == list(SHIFTS)
 
 
@@ -39,6 +40,7 @@ def test_names_are_those_of_the_registries() -> None:
         (["ttpfl", "data", "show", "digits", "--shift", "f"], ["feature"]),
         (["ttpfl", "compare", "m.safetensors", "--methods", "none,em"], ["none,em", "none,em-online"]),
         (["ttpfl", "methods", "b"], ["bbse", "bn-adapt"]),
+        (["ttpfl", "run", "table1-cifar10-resnet18", "--preset", ""], ["paper", "cpu", "smoke"]),
     ],
 )
 def test_bash(words: list[str], found: list[str]) -> None:

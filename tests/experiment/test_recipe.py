@@ -100,6 +100,9 @@ def test_rates_may_come_from_elsewhere(path: Path) -> None:
         ("train.seed=1", "no key 'seed' in train"),
         ("seeds=[-1]", "seeds are [-1]"),
         ('only=["c"]', "no key 'c' in cases"),
+        ("cases.aa.train.lr=0.5", "no key 'aa' in cases; did you mean 'a'?"),
+        ("paper.none.aa=[60.0]", "no key 'aa' in paper.none; did you mean 'a'?"),
+        ('entries=[{label="", method="em"}]', "entries[0] has no label"),
         ("cases.a.learning.lr=1.0", "no key 'learning' in cases.a; did you mean 'learn'?"),
         ("cases.a.learn.rate=1.0", "no key 'rate' in learn"),
         ('methods=["none", "none"]', "'none' is compared twice"),
@@ -257,6 +260,10 @@ def test_unknown_recipes_and_presets(path: Path, tmp_path: Path) -> None:
         RecipeError, match=r"small: there is no preset 'cpus'; did you mean 'cpu'.* Known: paper, cpu"
     ):
         read(path, "cpus")
+    with pytest.raises(RecipeError, match="there is no preset ''"):
+        read(path, "")
+    with pytest.raises(RecipeError, match="there is no recipe"):
+        read(tmp_path / "none.TOML")
     with pytest.raises(RecipeError, match="did you mean 'demo'"):
         read("dem")
     with pytest.raises(RecipeError, match="there is no recipe"):

@@ -15,7 +15,7 @@ from ttpfl.errors import DataError, DataMissingError, FederationError, MethodErr
 from ttpfl.evaluation import Evaluator
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import recipe as recipes
-from ttpfl.experiment import stages
+from ttpfl.experiment import stages, store, toml
 from ttpfl.experiment.provenance import versions
 from ttpfl.experiment.recipe import COMPARISON, read
 from ttpfl.experiment.run import run
@@ -367,9 +367,9 @@ def test_results_say_what_each_stage_was_computed_with(tmp_path: Path) -> None:
     recipe = read("demo", "smoke", ['methods=["none"]'])
     made = run(recipe, shop_in(tmp_path), tmp_path / "demo")["made"]
     assert made["stages"] == {stage: [versions()] for stage in ("population", "model", "comparison")}
-    (kept,) = (tmp_path / "stages" / "model").glob("*/versions.json")
-    kept.write_text(json.dumps({"ttpfl": "0.0.1", "torch": "2.0"}))
-    for file in (tmp_path / "stages" / "comparison").glob("*/versions.json"):
+    (kept,) = (tmp_path / "stages" / "model").glob("*/made-with.json")
+    kept.write_text(json.dumps({"versions": [{"ttpfl": "0.0.1", "torch": "2.0"}]}))
+    for file in (tmp_path / "stages" / "comparison").glob("*/made-with.json"):
         file.unlink()  # as in a store of earlier days
     again = run(recipe, shop_in(tmp_path), tmp_path / "demo")["made"]["stages"]
     assert again == {
@@ -377,3 +377,52 @@ def test_results_say_what_each_stage_was_computed_with(tmp_path: Path) -> None:
         "model": [{"ttpfl": "0.0.1", "torch": "2.0"}],
         "comparison": [],
     }
+
+
+def test_a_stage_that_goes_on_with_another_version_names_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(folder: Path) -> dict[str, object]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "versions", lambda: {"ttpfl": "old"})
+    with pytest.raises(KeyboardInterrupt):
+        Store(tmp_path).get("sum", {}, interrupted)
+    monkeypatch.setattr(store, "versions", lambda: {"ttpfl": "new"})
+    kept = Store(tmp_path)
+    kept.get("sum", {}, lambda folder: {"is": 3})
+    assert kept.versions == {"sum": [{"ttpfl": "old"}, {"ttpfl": "new"}]}
+
+
+@pytest.mark.parametrize("file", ["done.json", "seconds.json", "made-with.json"])
+@pytest.mark.parametrize("content", ["", "[1, 2]", '{"is": 3'])
+def test_a_damaged_stage_is_computed_again(file: str, content: str, tmp_path: Path) -> None:
+    def of_three(kept: Store) -> dict[str, object]:
+        return kept.get("sum", {"of": 3}, lambda folder: {"is": 3})
+
+    of_three(Store(tmp_path))
+    (damaged,) = tmp_path.glob(f"sum/*/{file}")
+    damaged.write_text(content)
+    again = Store(tmp_path)
+    assert of_three(again) == {"is": 3}
+    assert again.computed == ["sum"] * (file == "done.json")
+    assert again.seconds["sum"] >= 0
+    assert len(again.versions["sum"]) <= 1
+    last = Store(tmp_path)
+    assert of_three(last) == {"is": 3}
+    assert last.computed == []
+
+
+def test_results_hold_the_recipe_that_repeats_them(tmp_path: Path) -> None:
+    recipe = read("demo", "smoke", ['methods=["none"]', "train.rounds=2"])
+    said = run(recipe, shop_in(tmp_path), tmp_path / "demo")["recipe"]
+    file = tmp_path / "again.toml"
+    file.write_text(toml.written(said["content"], ()))
+    assert read(file).tree == recipe.tree
+    assert read(file).hash == said["hash"]
+
+
+def test_the_time_of_sample_images_is_in_the_results(tmp_path: Path) -> None:
+    made = run(read("demo", "smoke"), shop_in(tmp_path), tmp_path / "demo")["made"]
+    assert "samples" in made["seconds"]
+    assert "samples" in made["stages"]

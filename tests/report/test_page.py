@@ -206,6 +206,16 @@ def test_findings_where_no_adaptation_is_best() -> None:
     )
 
 
+def test_findings_over_a_number_name_both_ends() -> None:
+    cases = tuple(f"batch={size}" for size in (200, 1, 5, 10, 20))
+    found = with_accuracies(cases, none=[0.4, 0.6], em=[0.5, 0.7])
+    for run, accuracy in zip(found["runs"], (0.9, 0.6, 0.7, 0.8, 0.7), strict=True):
+        run["entries"][1]["accuracy"] = [accuracy, accuracy]
+    best, *_ = said(found)
+    figures = [f"{a}.00\N{NO-BREAK SPACE}% (batch={n})" for a, n in ((60, 1), (90, 200))]
+    assert f"with a mean accuracy of {' to '.join(figures)}" in best
+
+
 def test_clients_are_drawn_where_their_accuracy_is(found: dict[str, Any], document: Element) -> None:
     rows = data(document, "clients-figure")
     assert len(rows) == 72
@@ -254,6 +264,26 @@ def test_bars_have_the_sign_and_length_of_rates(found: dict[str, Any], document:
     ratios = [length / rate for rate, length in lengths.items() if rate > 0.01]
     assert max(ratios) / min(ratios) < 1.02  # rounded to a hundredth of a percent
     assert {row["method"] for row in data(document, "rates-figure")} == {"atp-batch, atp-online"}
+
+
+def test_rates_that_cases_share_are_drawn_once() -> None:
+    found = made_up.results(cases=("batch=1", "batch=5", "batch=9"), methods=["none", "atp-batch"], seeds=1)
+    learned = found["runs"][0]["entries"][1]["rates"]
+    found["runs"][1]["entries"][1]["rates"] = learned
+    assert list(drawings(read(page(found)), "rates-figure")) == [
+        "Rates by block, batch=1, batch=5",
+        "Rates by block, batch=9",
+        "Rates by kind, batch=1, batch=5",
+        "Rates by kind, batch=9",
+    ]
+    found["runs"][2]["entries"][1]["rates"] = learned
+    document = read(page(found))
+    same = "the same in every case"
+    assert list(drawings(document, "rates-figure")) == [
+        f"Rates by {key}, {same}" for key in ("block", "kind")
+    ]
+    rows = data(document, "rates-figure")
+    assert {row["case"] for row in rows} == {"batch=1", "batch=5", "batch=9"}
 
 
 def test_breakdown_is_the_mean_difference_of_a_group(found: dict[str, Any], document: Element) -> None:

@@ -117,6 +117,16 @@ def test_the_command_takes_a_file_or_its_folder(tmp_path: Path) -> None:
     run(tmp_path / "results.json", "--out", tmp_path / "other.html")
     assert (tmp_path / "other.html").read_text() == page(found, made_up.samples(found)) != without
     assert write_report(tmp_path) == tmp_path / "report.html"
+    assert write_report(tmp_path / "results.json") == tmp_path / "report.html"
+
+
+def test_several_results_in_a_folder_have_reports_of_their_own(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(small()))
+        assert write_report(tmp_path / f"{name}.json") == tmp_path / f"{name}.html"
+    (tmp_path / "samples.json").write_text(json.dumps(made_up.samples(small())))  # of another run
+    write_report(tmp_path / "one.json")
+    assert (tmp_path / "one.html").read_text() == page(small())
 
 
 def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ def bound(
     clients: Annotated[
         int | None, typer.Option(min=1, help="Source clients to measure H on.", show_default="all")
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that come at a time, for --model.")] = 20,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Images that come at a time, for --model.", show_default="20")
+    ] = None,
     data_dir: DataDir = None,
     json: Json = False,
     *,
@@ -45,7 +47,9 @@ def bound(
 
     if clients is not None and model is None:
         raise TheoryError("--clients is for measuring H, which needs --model; source clients are --clients-n")
-    values, place = ({}, None) if model is None else _measured(model, clients, batch_size, data_dir)
+    if batch_size is not None and model is None:
+        raise TheoryError("--batch-size is for measuring H, which needs --model; batches are --batches-k")
+    values, place = ({}, None) if model is None else _measured(model, clients, batch_size or 20, data_dir)
     numbers, origins = completed(settings, values)
     found = evaluated(numbers)
     facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": place, **found}

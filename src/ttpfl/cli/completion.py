@@ -12,6 +12,7 @@ import ttpfl
 
 MODELS = ["shallow_cnn", "resnet18", "resnet50"]
 ORDERS = ["iid", "label-sorted", "mixed"]
+PRESETS = ["paper", "cpu", "smoke"]
 SHIFTS = ["none", "feature", "label", "hybrid", "domain"]
 
 
@@ -63,6 +64,11 @@ def recipes() -> list[str]:
     package = Path(ttpfl.__file__).parent
     places = (package / "recipes", package.parents[1] / "recipes")  # installed, or in the repository
     return sorted(path.stem for place in places for path in place.glob("*.toml"))
+
+
+def presets() -> list[str]:
+    """Presets that recipes have; which one it is of, is not known when an option is completed."""
+    return PRESETS
 
 
 def shifts() -> list[str]:

@@ -29,7 +29,12 @@ RecipeName = Annotated[
     ),
 ]
 Preset = Annotated[
-    str | None, typer.Option(help="paper, cpu or smoke; see `ttpfl recipe show`.", show_default="paper")
+    str | None,
+    typer.Option(
+        help="paper, cpu or smoke; see `ttpfl recipe show`.",
+        show_default="paper",
+        autocompletion=completion.presets,
+    ),
 ]
 Changes = Annotated[
     list[str] | None,

@@ -15,7 +15,11 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The HTML file to write.", dir_okay=False, show_default="report.html beside it"),
+        typer.Option(
+            help="The HTML file to write.",
+            dir_okay=False,
+            show_default="report.html beside results.json, NAME.html beside NAME.json",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
@@ -77,10 +77,15 @@ def check_finite(said: Any, where: str = "") -> None:
             check_finite(value, f"{where}[{number}]")
 
 
-def check_paper(paper: Mapping[str, Any]) -> None:
-    """Figures to compare with: for each label and case a mean, and a standard deviation if there is one."""
+def check_paper(paper: Mapping[str, Any], cases: Iterable[str] | None) -> None:
+    """Figures to compare with: for each label and case a mean, and a standard deviation if there is one.
+
+    There may be figures of methods that are not compared, but none of unknown cases, if cases are given.
+    """
     for label, of_cases in paper.items():
         for case, figures in fitting(f"paper.{label}", of_cases, dict).items():
+            if cases is not None:
+                known_key(f"paper.{label}", case, cases)
             said = figures if isinstance(figures, list) else []
             if len(said) not in (1, 2) or not all(type(figure) in (int, float) for figure in said):
                 raise RecipeError(f"paper.{label}.{case} is {figures!r}: it takes [mean] or [mean, sd]")

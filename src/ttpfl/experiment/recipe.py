@@ -84,6 +84,8 @@ class Recipe:
         """The names of the columns, or of the points of a line."""
         cases = list(self.tree.get("cases") or {"": {}})
         only = self.tree.get("only") or cases
+        if only != cases and "cases" not in self.tree:
+            raise RecipeError(f"only is {only}, but {self.name} has no cases to choose from: leave it out")
         for name in only:
             known_key("cases", name, cases)
         return [name for name in cases if name in only]
@@ -156,7 +158,7 @@ def read(recipe: str | PathLike[str], preset: str | None = None, changes: Iterab
     for name, tree in trees.items():  # all of them: a mistake shall not wait until its preset is chosen
         with located("" if name == BASE else f"preset {name}"):
             Recipe(path.stem, tree, name)
-    chosen = preset or BASE
+    chosen = BASE if preset is None else preset
     try:
         tree = find("preset", chosen, trees)
     except DataError as error:
@@ -169,7 +171,7 @@ def read(recipe: str | PathLike[str], preset: str | None = None, changes: Iterab
             made[keys] = value
         tree = merged(tree, change)
     found = Recipe(path.stem, tree, chosen, {dotted(keys): value for keys, value in made.items()})
-    _check_reach(found, made)
+    _check_reach(found, made, trees[chosen].get("cases", {}))
     return found
 
 
@@ -181,7 +183,7 @@ def presets(recipe: str | PathLike[str]) -> list[str]:
 def find_file(recipe: str | PathLike[str]) -> Path:
     """A recipe's file: a path, or a name of those that come along."""
     path = Path(recipe)
-    if path.suffix == ".toml":
+    if path.suffix.lower() == ".toml":
         if not path.exists():
             raise RecipeError(f"there is no recipe {path}. Those that come along: {', '.join(known())}")
         return path
@@ -224,8 +226,9 @@ def _check(tree: Tree, name: str) -> None:
     seeds = tree.get("seeds", [0])
     if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds) or len({*seeds}) < len(seeds):
         raise RecipeError(f"seeds are {seeds}: they must be whole numbers from 0, at least one, none twice")
-    check_paper(tree.get("paper", {}))
-    if tree.get("kind") == TOY:
+    toy = tree.get("kind") == TOY
+    check_paper(tree.get("paper", {}), None if toy else tree.get("cases") or [""])
+    if toy:
         for key in tree:
             known_key("recipes of kind toy", key, OF_TOY)
         return
@@ -242,7 +245,7 @@ def _check_lines(tree: Tree, name: str) -> None:
     for number, said in enumerate(entries):
         _kinds(fitting(f"entries[{number}]", said, dict), ENTRY, f"entries[{number}]")
         for key in ("label", "method"):
-            if key not in said:
+            if not said.get(key):
                 raise RecipeError(f"entries[{number}] has no {key}: {said}")
         _check_sections(f"rates of {said['label']!r}", said.get("rates", {}))
     methods = [
@@ -266,10 +269,15 @@ def _kinds(tree: Tree, kinds: Mapping[str, type], where: str) -> None:
         fitting(f"{key} in {where}", value, known_key(where, key, kinds))
 
 
-def _check_reach(recipe: Recipe, changed: Iterable[Keys]) -> None:
-    """A change that no case takes notice of is a mistake: the results would claim that it was made."""
+def _check_reach(recipe: Recipe, changed: Iterable[Keys], cases: Tree) -> None:
+    """A change that no case takes notice of is a mistake: the results would claim that it was made.
+
+    So is one to a case that the file does not have (but one without cases may be given some).
+    """
     for path in changed:
         of_cases = path[0] == "cases" and len(path) > 1
+        if of_cases and cases:
+            known_key("cases", path[1], cases)
         if of_cases and path[1] not in recipe.cases:
             run = ", ".join(recipe.cases)
             raise RecipeError(f"--set {dotted(path)} changes nothing: of the cases, only {run} will be run")

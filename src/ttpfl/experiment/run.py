@@ -34,7 +34,7 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
     Interrupted at any point, it goes on there when it is called again.
     """
     out.mkdir(parents=True, exist_ok=True)
-    runs = KINDS[recipe.kind](recipe, shop)
+    runs, shown = KINDS[recipe.kind](recipe, shop), samples(recipe, shop)
     results = {
         "format": FORMAT,
         "recipe": {
@@ -42,6 +42,7 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
             "title": recipe.title,
             "question": recipe.tree.get("question", ""),
             "hash": recipe.hash,
+            "content": recipe.tree,
             "preset": recipe.preset,
             "set": dict(recipe.changes),
             "command": command,
@@ -56,7 +57,7 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
         "runs": runs,
     }
     write(out / "results.json", results)
-    if shown := samples(recipe, shop):
+    if shown:
         write(out / "samples.json", shown)
     else:
         (out / "samples.json").unlink(missing_ok=True)  # of methods that were compared before

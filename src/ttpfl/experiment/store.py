@@ -12,7 +12,7 @@ from ttpfl._version import __version__
 from ttpfl.experiment.provenance import versions
 from ttpfl.files import written_in_one_step
 
-DONE, INPUTS, ELAPSED, VERSIONS = "done.json", "inputs.json", "seconds.json", "versions.json"
+DONE, INPUTS, ELAPSED, MADE_WITH = "done.json", "inputs.json", "seconds.json", "made-with.json"
 
 Work = Callable[[Path], dict[str, Any]]
 """Does a stage's work in its folder, going on with what is there, and gives the result as plain data."""
@@ -45,36 +45,38 @@ class Store:
     def get(self, stage: str, inputs: Mapping[str, Any], work: Work) -> dict[str, Any]:
         """The result of a stage: what is kept, or what `work` gives now."""
         folder = self.folder(stage, inputs)
-        if not (folder / DONE).exists():
+        result = kept(folder / DONE)
+        if result is None:
             folder.mkdir(parents=True, exist_ok=True)
             self.computed.append(stage)
             write(folder / INPUTS, dict(inputs))
             self._compute(folder, work)
+            result = read(folder / DONE)
         self._asked[folder] = stage
-        return read(folder / DONE)
+        return result
 
     @property
     def seconds(self) -> dict[str, float]:
         """What the stages that were asked for took, whenever they were computed."""
         total: dict[str, float] = {}
         for folder, stage in self._asked.items():
-            total[stage] = total.get(stage, 0.0) + read(folder / ELAPSED)["seconds"]
+            total[stage] = total.get(stage, 0.0) + _elapsed(folder)
         return total
 
     @property
     def versions(self) -> dict[str, list[dict[str, Any]]]:
-        """What the stages that were asked for were computed with; those of old stores may not say it."""
+        """What the stages that were asked for were computed with; several, if one was interrupted."""
         found: dict[str, list[dict[str, Any]]] = {}
         for folder, stage in self._asked.items():
             known = found.setdefault(stage, [])
-            if (folder / VERSIONS).exists() and (said := read(folder / VERSIONS)) not in known:
-                known.append(said)
+            known += [said for said in _made_with(folder) if said not in known]
         return found
 
     def _compute(self, folder: Path, work: Work) -> None:
         """Time adds up over interruptions; that of stages which this one waits for is theirs."""
-        before = read(folder / ELAPSED)["seconds"] if (folder / ELAPSED).exists() else 0.0
-        begin = time.monotonic()
+        before, begin = _elapsed(folder), time.monotonic()
+        if (now := versions()) not in (known := _made_with(folder)):
+            write(folder / MADE_WITH, {"versions": [*known, now]})
         self._inside.append(0.0)
         try:
             result = work(folder)
@@ -83,8 +85,15 @@ class Store:
             own = passed - self._inside.pop()
             self._inside[-1] += passed
             write(folder / ELAPSED, {"seconds": before + own})
-        write(folder / VERSIONS, versions())
         write(folder / DONE, result)
+
+
+def _elapsed(folder: Path) -> float:
+    return float((kept(folder / ELAPSED) or {}).get("seconds", 0))
+
+
+def _made_with(folder: Path) -> list[dict[str, Any]]:
+    return list((kept(folder / MADE_WITH) or {}).get("versions", []))
 
 
 def key(stage: str, inputs: Mapping[str, Any]) -> str:
@@ -102,3 +111,11 @@ def write(path: Path, content: Any) -> None:
 def read(path: Path) -> dict[str, Any]:
     """What `write` wrote."""
     return dict(json.loads(path.read_bytes()))
+
+
+def kept(path: Path) -> dict[str, Any] | None:
+    """What `write` wrote, or None if it is not there, or damaged: it can be computed again."""
+    try:
+        return read(path)
+    except (OSError, ValueError, TypeError):
+        return None

@@ -14,7 +14,7 @@ class Default:
 
 
 def written(tree: dict[str, Any], path: tuple[str, ...]) -> str:
-    """A tree as TOML: plain values first, then tables.
+    """A tree as TOML: plain values first, then tables; a list of tables has one `[[key]]` for each.
 
     >>> print(written({"train": {"lr": 0.1, "momentum": Default(0.0)}, "seeds": [0]}, ()))
     seeds = [0]
@@ -32,10 +32,27 @@ def written(tree: dict[str, Any], path: tuple[str, ...]) -> str:
             lines.append(f"# {_key(key)} = {value(said.value)}")
         elif isinstance(said, dict) and said:
             tables.append(written(said, (*path, key)))
+        elif isinstance(said, list) and said and all(isinstance(one, dict) for one in said):
+            tables += [_item(one, (*path, key)) for one in said]
         else:
             lines.append(f"{_key(key)} = {value(said)}")
     head = f"\n[{dotted(path)}]\n" if path and lines else ""
     return head + "\n".join(lines) + ("\n" if lines else "") + "".join(tables)
+
+
+def _item(table: dict[str, Any], path: tuple[str, ...]) -> str:
+    """One of several tables of the same name.
+
+    >>> print(_item({"label": "EM", "config": {"iterations": 2}}, ("entries",)))
+    <BLANKLINE>
+    [[entries]]
+    label = "EM"
+    config = { iterations = 2 }
+    <BLANKLINE>
+    """
+    return f"\n[[{dotted(path)}]]\n" + "".join(
+        f"{_key(key)} = {value(said)}\n" for key, said in table.items()
+    )
 
 
 def dotted(path: Iterable[str]) -> str:

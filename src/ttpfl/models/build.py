@@ -29,14 +29,17 @@ def build(name: str, **arguments: Any) -> nn.Module:
     'Linear'
     """
     make = _maker(name)
-    known = inspect.signature(make).parameters
+    known = _parameters(name)
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     try:
-        return make(**{key: value for key, value in arguments.items() if takes_all or key in known})
+        made = make(**{key: value for key, value in arguments.items() if takes_all or key in known})
     except (ModelError, OSError):
         raise
     except Exception as error:  # the user's own code can fail in any way
         raise ModelError(f"the model {name!r} cannot be built: {type(error).__name__}: {error}") from error
+    if not isinstance(made, nn.Module):
+        raise ModelError(f"the model {name!r} gives {type(made).__name__}: it must give a torch.nn.Module")
+    return made
 
 
 def arguments_for(name: str, classes: int, image_size: tuple[int, int]) -> dict[str, Any]:
@@ -50,7 +53,7 @@ def arguments_for(name: str, classes: int, image_size: tuple[int, int]) -> dict[
     ttpfl.errors.ModelError: pictures are 20x28, but the network shallow_cnn takes square ones alone: ...
     """
     height, width = image_size
-    if height != width and "image_size" in inspect.signature(_maker(name)).parameters:
+    if height != width and "image_size" in _parameters(name):
         side = max(image_size)
         raise ModelError(
             f"pictures are {height}x{width}, but the network {name} takes square ones alone: resize them, "
@@ -77,6 +80,13 @@ def rebuild(said: Mapping[str, Any]) -> nn.Module:
 
 def _maker(name: str) -> Callable[..., nn.Module]:
     return MODELS.get(name) or _own(name)
+
+
+def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(_maker(name)).parameters
+    except (TypeError, ValueError):  # not callable, or written in C
+        raise ModelError(f"the model {name!r} is no function that says what it takes") from None
 
 
 def _own(name: str) -> Callable[..., nn.Module]:

@@ -56,15 +56,15 @@ def fill(
 
 def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or of a torch file read without running any code in it."""
+    safe = Path(path).suffix == ".safetensors"
     try:
-        if Path(path).suffix == ".safetensors":
-            weights = load_file(path)
-        else:
-            weights = torch.load(path, map_location="cpu", weights_only=True)
+        weights = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise  # missing or unreadable: the system's own words are the clearest
     except Exception as error:  # junk can fail in any way inside the readers
-        raise ModelError(f"{path} cannot be read as weights: {error}") from error
+        # Torch advises to switch its protection off, which nobody should do because of our message.
+        why = error if safe else "it is no safetensors file, and no torch file of nothing but tensors"
+        raise ModelError(f"{path} cannot be read as weights: {why}") from error
     if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
         raise ModelError(f"{path} is not a plain state dict of tensors")
     return weights

@@ -6,6 +6,7 @@ from typing import Any
 
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.numbers import listed, plain, share, short, signed, words
+from ttpfl.report.sections.variation import varied
 from ttpfl.report.study import BASELINE, Case, Study
 
 MANY = 4  # cases; more are not listed one by one
@@ -37,8 +38,14 @@ def _best(study: Study) -> Html:
 
 
 def _accuracies(study: Study, label: str) -> str:
-    by_case = [f"{share(case.accuracy[label].mean)} ({case.name})" for case in study.cases]
-    figures = words(by_case) if len(by_case) <= MANY else share(study.overall[label].accuracy)
+    numbered = next(iter(varied(study.cases).values()), {})
+    in_order = len(numbered) == len(study.cases)
+    cases = numbered.values() if in_order else study.cases
+    by_case = [f"{share(case.accuracy[label].mean)} ({case.name})" for case in cases]
+    if len(by_case) <= MANY:
+        figures = words(by_case)
+    else:
+        figures = f"{by_case[0]} to {by_case[-1]}" if in_order else share(study.overall[label].accuracy)
     return f", with a mean accuracy of {figures}"
 
 

@@ -54,10 +54,13 @@ def terminal_table(results: object) -> Table:
     """For people who look at a terminal."""
     known = _known(results)
     table = Table(box=box.SIMPLE_HEAD, title=known.results["recipe"]["title"])
-    header, *rows = _cells(known)
-    for number, title in enumerate(header):
-        table.add_column(title, justify="right" if number else "left")
-    for row in rows:
+    cells = _cells(known)
+    if len(cells[0]) > len(cells):  # terminals have more room below than aside
+        cells = [list(column) for column in zip(*cells, strict=True)]
+        cells[0][0] = ""
+    for number, title in enumerate(cells[0]):
+        table.add_column(title, justify="right" if number else "left", no_wrap=not number)
+    for row in cells[1:]:
         table.add_row(*row)
     return table
 

@@ -20,6 +20,7 @@ WINDOW = 10  # points before and after that such a mean has
 MOST = 16  # points of a line that can be pointed at; the data have all
 COLOURS = 5  # classes s1 to s5; s0 is grey
 DASHES = 4  # classes d0 to d3; with as many colours, 20 lines are different
+TRAINING = "Global training"
 SOURCE = {"train": "source, training data", "validation": "source, validation data"}
 
 
@@ -53,6 +54,8 @@ def curves(study: Study) -> Section | None:
     if not every:
         return None
     caption = "Loss and accuracy over the rounds of global training and of rate learning."
+    if any(curve.stage == TRAINING and curve.name == SOURCE["validation"] for curve in every):
+        caption += " In training, validation data meets the model that a round begins with."
     if not any(curve.name.startswith("target") for curve in every):
         caption += " Target clients were not evaluated on the way."
     if len(study.seeds) > 1:
@@ -98,7 +101,7 @@ def _over(cases: Sequence[str]) -> Reading:
 
 def _of_case(case: Case) -> Iterator[Curve]:
     for run in case.runs:
-        yield from _of_history(run, "Global training", run["training"])
+        yield from _of_history(run, TRAINING, run["training"])
         for labels, history in _rate_histories(run).items():
             yield from _of_history(run, f"Rate learning, {labels}", history)
 

@@ -72,13 +72,28 @@ def _mean_over_seeds(case: Case, label: str) -> list[Module]:
 
 def _panel(by_case: ByCase) -> list[Html]:
     scale = covering((m["rate"] for modules in by_case.values() for m in modules), also=[0])
+    charts = _distinct(by_case)
     rows = [
-        [_chart(case, modules, grouping, scale) for case, modules in by_case.items()]
+        [_chart(title, modules, grouping, scale) for title, modules in charts.items()]
         for grouping in _GROUPINGS
     ]
-    if len(by_case) == 1:  # side by side
+    if len(charts) == 1:  # side by side
         rows = [[*rows[0], *rows[1]]]
     return [element("div", charts, class_="multiples") for charts in rows]
+
+
+def _distinct(by_case: ByCase) -> ByCase:
+    """Cases with the same rates together, such as those that differ only in how the test is done."""
+    groups: list[tuple[list[str], list[Module]]] = []
+    for case, modules in by_case.items():
+        same = next((cases for cases, known in groups if known == modules), None)
+        if same is None:
+            groups.append(([case], modules))
+        else:
+            same.append(case)
+    if len(groups) == 1 < len(by_case):
+        return {"the same in every case": groups[0][1]}
+    return {", ".join(cases): modules for cases, modules in groups}
 
 
 _GROUPINGS: dict[str, Callable[[Module], str]] = {
