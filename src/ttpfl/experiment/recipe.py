@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from ttpfl.data.lookup import find
 from ttpfl.errors import DataError, RecipeError
+from ttpfl.experiment.changes import Keys, leaves, parsed, says
 from ttpfl.experiment.checks import check_config, check_finite, check_modules, check_paper, checked_method
 from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, fitting, known_key, located, merged
 from ttpfl.experiment.toml import dotted
@@ -25,9 +25,6 @@ BASE = "paper"  # the preset that changes nothing
 COMPARISON, TOY = "comparison", "toy"
 KINDS = (COMPARISON, TOY)
 OF_TOY = ("title", "question", "kind", "seeds", "paper")  # nothing else decides about the toy example
-
-Keys = tuple[str, ...]
-"""The way to a value through tables."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +161,8 @@ def read(recipe: str | PathLike[str], preset: str | None = None, changes: Iterab
     except DataError as error:
         raise RecipeError(f"{path.stem}: {error}") from None
     made: dict[Keys, Any] = {}
-    for change in map(_change, changes):
-        for keys, value in _leaves(change):
+    for change in map(parsed, changes):
+        for keys, value in leaves(change):
             if keys in made:
                 raise RecipeError(f"--set {dotted(keys)} is both {made[keys]!r} and {value!r}: leave out one")
             made[keys] = value
@@ -285,47 +282,8 @@ def _check_reach(recipe: Recipe, changed: Iterable[Keys], cases: Tree) -> None:
             raise RecipeError(
                 f"--set {dotted(path)} changes nothing: no method that is compared has rates to learn"
             )
-        if path[0] in SECTIONS and all(_says(recipe.said_by(case), path) for case in recipe.cases):
+        if path[0] in SECTIONS and all(says(recipe.said_by(case), path) for case in recipe.cases):
             instead = dotted(("cases", recipe.cases[0], *path))
             raise RecipeError(
                 f"--set {dotted(path)} changes nothing, since every case says its own: set {instead}"
             )
-
-
-def _says(tree: Any, path: Keys) -> bool:
-    for key in path:
-        if not isinstance(tree, dict) or key not in tree:
-            return False
-        tree = tree[key]
-    return True
-
-
-def _change(text: str) -> Tree:
-    """One `--set` as a tree; names with dots or equals signs stand in quotation marks.
-
-    >>> _change('cases."batch=5".data.shift=label')
-    {'cases': {'batch=5': {'data': {'shift': 'label'}}}}
-    """
-    found = re.fullmatch(r'((?:"[^"]*"|[^"=])+)=(.*)', text.strip(), re.S)
-    if found is None or not found[1].strip():
-        raise RecipeError(f"--set {text}: it takes the form key=value, such as train.rounds=10")
-    value = _value(found[2].strip())
-    for quoted, plain in reversed(re.findall(r'(?:^|\.)\s*(?:"([^"]*)"|([^."]*))', found[1].strip())):
-        value = {quoted or plain.strip(): value}
-    return dict(value)
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text  # text without quotation marks
-
-
-def _leaves(tree: Tree, above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """Every value with the keys that lead to it."""
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, (*above, key))
-        else:
-            yield (*above, key), value
