@@ -262,8 +262,10 @@ def test_unknown_recipes_and_presets(path: Path, tmp_path: Path) -> None:
         read(path, "cpus")
     with pytest.raises(RecipeError, match="there is no preset ''"):
         read(path, "")
-    with pytest.raises(RecipeError, match="there is no recipe"):
-        read(tmp_path / "none.TOML")
+    (tmp_path / "LOUD.TOML").write_text(SMALL)
+    assert read(tmp_path / "LOUD.TOML").tree == read(path).tree
+    with pytest.raises(RecipeError, match="demo has no cases to choose from"):
+        read("demo", changes=['only=["label"]'])
     with pytest.raises(RecipeError, match="did you mean 'demo'"):
         read("dem")
     with pytest.raises(RecipeError, match="there is no recipe"):

@@ -319,6 +319,9 @@ def test_curves_hold_every_round(found: dict[str, Any], document: Element) -> No
         assert looked[record["round"]] == (None if expected is None else pytest.approx(expected, rel=1e-6))
     learning = [row for row in own if row["stage"] == "Rate learning, atp-batch, atp-online"]
     assert len(learning) == 120
+    caption = document.one("figure", id="curves-figure").one("figcaption").text
+    validated = any("validation_loss" in record for record in run["training"])
+    assert ("validation data meets the model that a round begins with" in caption) == validated
 
 
 def drawings(document: Element, figure: str) -> dict[str, Element]:

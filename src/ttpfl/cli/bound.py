@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ttpfl.data.clients import SourceClient
 
 
+BATCH_SIZE = 20
+
+
 @with_settings(Numbers)
 def bound(
     model: Annotated[
@@ -31,7 +34,8 @@ def bound(
         int | None, typer.Option(min=1, help="Source clients to measure H on.", show_default="all")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Images that come at a time, for --model.", show_default="20")
+        int | None,
+        typer.Option(min=1, help="Images that come at a time, for --model.", show_default=str(BATCH_SIZE)),
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
@@ -49,7 +53,9 @@ def bound(
         raise TheoryError("--clients is for measuring H, which needs --model; source clients are --clients-n")
     if batch_size is not None and model is None:
         raise TheoryError("--batch-size is for measuring H, which needs --model; batches are --batches-k")
-    values, place = ({}, None) if model is None else _measured(model, clients, batch_size or 20, data_dir)
+    values, place = (
+        ({}, None) if model is None else _measured(model, clients, batch_size or BATCH_SIZE, data_dir)
+    )
     numbers, origins = completed(settings, values)
     found = evaluated(numbers)
     facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": place, **found}

@@ -81,7 +81,7 @@ class Recipe:
         """The names of the columns, or of the points of a line."""
         cases = list(self.tree.get("cases") or {"": {}})
         only = self.tree.get("only") or cases
-        if only != cases and "cases" not in self.tree:
+        if only != cases and not self.tree.get("cases"):
             raise RecipeError(f"only is {only}, but {self.name} has no cases to choose from: leave it out")
         for name in only:
             known_key("cases", name, cases)
