@@ -59,7 +59,7 @@ def test_figures_against_slow_formulas() -> None:
 
 def test_orders_only_change_the_order() -> None:
     labels = np.random.default_rng(1).integers(5, size=300)
-    for name in ("iid", "label-sorted", "mixed"):
+    for name in ("iid", "recorded", "label-sorted", "mixed"):
         order = order_of(name, labels, (0,))
         assert sorted(order.tolist()) == list(range(300))
         assert np.array_equal(order, order_of(name, labels, (0,)))
@@ -67,13 +67,14 @@ def test_orders_only_change_the_order() -> None:
     def changes(name: str) -> int:
         return int((np.diff(labels[order_of(name, labels, (0,))]) != 0).sum())
 
+    assert np.array_equal(order_of("recorded", labels, (0,)), np.arange(300))
     assert changes("label-sorted") == 4
     assert 4 < changes("mixed") < changes("iid")
     with pytest.raises(DataError, match="did you mean 'mixed'"):
         order_of("mixd", labels, (0,))
 
 
-@pytest.mark.parametrize("order", ["iid", "label-sorted", "mixed"])
+@pytest.mark.parametrize("order", ["iid", "recorded", "label-sorted", "mixed"])
 def test_accuracy_against_a_slow_count(
     evaluator: Evaluator, federated: data.Federated, model: nn.Module, order: str
 ) -> None:

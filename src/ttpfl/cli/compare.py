@@ -57,7 +57,8 @@ def compare(
     order: Annotated[
         str,
         typer.Option(
-            help="Of a client's images: iid, label-sorted or mixed.", autocompletion=completion.orders
+            help="Order of a client's samples: iid (random), recorded, label-sorted or mixed.",
+            autocompletion=completion.orders,
         ),
     ] = "iid",
     seed: Annotated[int, typer.Option(min=0, help="Of the order.")] = 0,

@@ -11,7 +11,7 @@ from pathlib import Path
 import ttpfl
 
 MODELS = ["shallow_cnn", "resnet18", "resnet50"]
-ORDERS = ["iid", "label-sorted", "mixed"]
+ORDERS = ["iid", "recorded", "label-sorted", "mixed"]
 PRESETS = ["paper", "cpu", "smoke"]
 SHIFTS = ["none", "feature", "label", "hybrid", "domain"]
 

@@ -86,6 +86,8 @@ class TargetClient(Client):
     """A new client: a stream of images. It has no labels, and nothing that it refers to has."""
 
     ids: Ids
+    shuffled: bool = False
+    """Whether `ids` are in random order; otherwise they are in the order of the recording."""
 
     def __len__(self) -> int:
         return len(self.ids)

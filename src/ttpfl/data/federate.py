@@ -152,7 +152,7 @@ def _population(images: Images, divided: Plan, pixels: Pixels) -> tuple[Populati
     def target(number: int) -> TargetClient:
         client = divided.sources + number
         # Only pixels: whoever has a target client must not be able to find labels.
-        return TargetClient(**common(client), ids=divided.ids(client))
+        return TargetClient(**common(client), ids=divided.ids(client), shuffled=True)
 
     def answer(client: TargetClient) -> NDArray[np.int64]:
         return labels[client.ids]

@@ -167,8 +167,9 @@ def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:
     for number in evaluator.clients():
         client = evaluator.target[number]
         images.update(repr((client.facts.name, client.corruption)).encode())
-        images.update(client.ids.tobytes())
-        images.update(evaluator.labels(client).tobytes())
+        order = evaluator.positions(client)
+        images.update(client.ids[order].tobytes())
+        images.update(evaluator.labels(client)[order].tobytes())
     return {
         "model": weights_hash(model),
         "network": model_hash(model),

@@ -30,7 +30,8 @@ class Evaluator:
         target: the target clients.
         answers: their labels.
         batch_size: images that come at a time; 1 is one at a time.
-        order: "iid", "label-sorted" or "mixed" (classes come and go).
+        order: "iid" (random), "recorded" (as the client has its samples), "label-sorted" or "mixed"
+            (classes come and go).
         seed: of the order.
 
     >>> from ttpfl.data import federate
@@ -74,12 +75,17 @@ class Evaluator:
     def stream(self, client: int) -> tuple[list[Tensor], NDArray[np.int64], Ids]:
         """A client's batches in the order in which they come; the labels and ids of their images."""
         target = self.target[client]
-        labels = self.labels(target)
-        order = order_of(self.order, labels, (self.seed, *target.id.encode()))
-        ids = target.ids[order]
+        order = self.positions(target)
+        ids, labels = target.ids[order], self.labels(target)[order]
         # Copies: what is handed out does not know of the other batches.
         batches = [batch.clone() for batch in target.tensor(ids).split(self.batch_size)]
-        return batches, labels[order], ids
+        return batches, labels, ids
+
+    def positions(self, client: TargetClient) -> NDArray[np.int64]:
+        """The order of a client's stream, as positions among its samples."""
+        # Samples that were dealt out at random keep their order: shuffling again adds nothing.
+        order = "recorded" if self.order == "iid" and client.shuffled else self.order
+        return order_of(order, self.labels(client), (self.seed, *client.id.encode()))
 
     def means(self, fresh: Callable[[], Predictor]) -> tuple[float, float]:
         """Accuracy and loss over all clients; every one gets a fresh predictor."""

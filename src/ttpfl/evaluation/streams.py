@@ -1,4 +1,4 @@
-"""In which order a target client's images come. Only the evaluator can sort by label."""
+"""The order of a target client's stream. Only the evaluator can sort by label."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,12 @@ Order = Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]
 
 
 def _iid(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
-    """As the client has them: in random order."""
+    """In random order."""
+    return random.permutation(len(labels))
+
+
+def _recorded(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+    """As the client has them, which may be class by class."""
     return np.arange(len(labels))
 
 
@@ -30,11 +35,11 @@ def _mixed(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np
     return np.argsort(place + random.normal(0, spread, len(labels)), kind="stable")
 
 
-ORDERS: dict[str, Order] = {"iid": _iid, "label-sorted": _sorted, "mixed": _mixed}
+ORDERS: dict[str, Order] = {"iid": _iid, "recorded": _recorded, "label-sorted": _sorted, "mixed": _mixed}
 
 
 def order_of(name: str, labels: NDArray[np.int64], seed: tuple[int, ...]) -> NDArray[np.int64]:
-    """Positions in the order that `name` says.
+    """Positions of the samples in the order in which they come.
 
     >>> order_of("label-sorted", np.array([0, 1, 0, 1]), seed=(0,)).tolist()
     [0, 2, 1, 3]

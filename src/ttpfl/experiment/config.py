@@ -71,7 +71,7 @@ class Test:
     batch_size: int = 20
     """Images that come at a time."""
     order: str = "iid"
-    """iid, label-sorted or mixed."""
+    """iid (random), recorded, label-sorted or mixed."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

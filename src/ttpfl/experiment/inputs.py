@@ -14,6 +14,9 @@ from ttpfl.models.build import MODELS
 
 Inputs = dict[str, Any]
 
+STREAMS = 2
+"""Raised when target clients' streams change, so that no figure of earlier streams is used again."""
+
 
 def population_inputs(config: Config) -> Inputs:
     """The clients; also what a model's file says about its data."""
@@ -55,6 +58,11 @@ def method_inputs(config: Config, method: Method, rates: Config | None) -> Input
         "rates": None if rates is None else rates_inputs(rates),
         "test": asdict(config.test),
     }
+
+
+def comparison_inputs(config: Config, method: Method, rates: Config | None) -> Inputs:
+    """A method at the target clients, whose streams are those of this version."""
+    return {**method_inputs(config, method, rates), "streams": STREAMS}
 
 
 def tuning_inputs(config: Config, method: Method, rates: Config | None) -> Inputs:

@@ -14,7 +14,7 @@ from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import stages
 from ttpfl.experiment.config import Config
 from ttpfl.experiment.entries import chosen
-from ttpfl.experiment.inputs import method_inputs
+from ttpfl.experiment.inputs import comparison_inputs
 from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.workshop import Workshop
@@ -48,8 +48,8 @@ def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> d
         return {"clients": [_of_client(shop, config, after, number) for number in dict.fromkeys(picked)]}
 
     inputs = {
-        "before": method_inputs(config, before.method, None),
-        "after": method_inputs(config, after.method, after.rates),
+        "before": comparison_inputs(config, before.method, None),
+        "after": comparison_inputs(config, after.method, after.rates),
     }
     return shop.store.get("samples", inputs, work)
 

@@ -15,8 +15,8 @@ from ttpfl.errors import DataError
 from ttpfl.evaluation import Evaluator, compare, gather
 from ttpfl.experiment.config import Config
 from ttpfl.experiment.inputs import (
+    comparison_inputs,
     learning_inputs,
-    method_inputs,
     model_inputs,
     population_inputs,
     rates_inputs,
@@ -182,7 +182,7 @@ def judged(shop: Workshop, config: Config, chosen: Chosen) -> list[Result]:
             )
         return {"rows": found.rows}
 
-    inputs = method_inputs(config, chosen.method, chosen.rates)
+    inputs = comparison_inputs(config, chosen.method, chosen.rates)
     return list(shop.store.get("comparison", inputs, work)["rows"])
 
 
