@@ -1,0 +1,68 @@
+"""The tutorial on own images over several training seeds: accuracy at its new sites, in shuffled streams.
+
+    python benchmarks/own_images.py [--seeds 5]
+
+It takes the pictures that the tutorial makes, and the tutorial's settings. Learning rates and mode of the rates were
+chosen by the loss on the source sites' validation data, before anything was seen of the new sites.
+"""
+
+import argparse
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import ttpfl
+from ttpfl.evaluation import Evaluator
+from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "tutorials" / "own-images.md"
+
+
+def make_pictures() -> None:
+    """Run the page's first block of code, which writes the folders of pictures."""
+    found = re.search(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.S | re.M)
+    assert found is not None
+    exec(compile(found[1], str(PAGE), "exec"), {"__name__": "__main__"})
+
+
+def accuracies(seed: int) -> dict[str, float]:
+    population, answers, _ = ttpfl.data.federate("folder", data_dir="my-sites")
+    torch.manual_seed(seed)
+    network = ttpfl.models.shallow_cnn(10, image_size=28)
+    model = train(network, population.source, TrainSettings(rounds=20, seed=seed)).model.eval()
+    settings = LearnSettings(rounds=30, mode="online", seed=seed)
+    rates = learn(model, population.source, settings).rates
+    evaluator = Evaluator(population.target, answers, batch_size=20, seed=seed)
+    adapted = evaluator.of_rates(model, rates)
+    return {
+        "none": evaluator.of_model(model)["accuracy"],
+        "batch": adapted["batch"],
+        "online": adapted["online"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    seeds = parser.parse_args().seeds
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        make_pictures()
+        rows = [accuracies(seed) for seed in range(seeds)]
+    table = Table("training seed", *rows[0])
+    for seed, row in enumerate(rows):
+        table.add_row(str(seed), *(f"{100 * value:.1f}" for value in row.values()))
+    columns = [[100 * row[name] for row in rows] for name in rows[0]]
+    table.add_row("mean", *(f"{np.mean(column):.1f} ± {np.std(column, ddof=1):.1f}" for column in columns))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
