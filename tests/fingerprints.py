@@ -20,9 +20,9 @@ from torch import Tensor, nn
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "federation")]
 
-import networks  # noqa: E402
 import small_clients  # noqa: E402
 
+import networks  # noqa: E402
 import ttpfl  # noqa: E402
 from ttpfl import methods  # noqa: E402
 from ttpfl.errors import MethodError, RatesError  # noqa: E402
