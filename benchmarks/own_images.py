@@ -2,8 +2,8 @@
 
     python benchmarks/own_images.py [--seeds 5]
 
-It takes the pictures that the tutorial makes, and the tutorial's settings. Learning rates and mode of the rates were
-chosen by the loss on the source sites' validation data, before anything was seen of the new sites.
+It takes the pictures that the tutorial makes, and the tutorial's settings. The mode and learning rate of rate
+learning were chosen by the loss on the source sites' validation data.
 """
 
 import argparse

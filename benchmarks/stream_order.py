@@ -2,8 +2,8 @@
 
     python benchmarks/stream_order.py --data-dir DATA [results/NAME.json ...]
 
-A client's figure is how often a sample has the class of the one before it, in standard deviations from what random
-orders of the same samples give. Streams sorted by class are tens of deviations off.
+A client's figure is how often a sample has the class of the one before it, in standard deviations from what
+random orders of the same samples give. Streams sorted by class are tens of deviations off.
 """
 
 import argparse
