@@ -5,6 +5,7 @@ from typing import Any
 
 import made_up
 import pytest
+from made_up import with_accuracies
 from page_reader import Element, data, read, table
 
 from ttpfl.report import page
@@ -13,23 +14,13 @@ from ttpfl.report.scale import covering
 DASH, MINUS, SPACE = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
 
 
-def results(cases: tuple[str, ...] = ("",), **by_method: list[float]) -> dict[str, Any]:
-    """Results of one seed in which clients have these accuracies, the same in every case."""
-    clients = len(next(iter(by_method.values())))
-    found = made_up.results(cases, list(by_method), clients, seeds=1) | {"paper": {}}
-    for run in found["runs"]:
-        for entry in run["entries"]:
-            entry["accuracy"] = by_method[entry["label"]]
-    return found
-
-
 def headlines(found: dict[str, Any]) -> list[str]:
     return [sentence.text for sentence in read(page(found)).one("div", class_="findings").all("p")]
 
 
 def test_a_lead_within_its_interval_makes_nobody_the_best() -> None:
     """By hand: the two clients' differences are +10 and -5 points, so the interval is from -5 to +10."""
-    best, *_ = headlines(results(none=[0.4, 0.4], tent=[0.5, 0.55], em=[0.6, 0.5]))
+    best, *_ = headlines(with_accuracies(none=[0.4, 0.4], tent=[0.5, 0.55], em=[0.6, 0.5]))
     assert best == (
         f"Of 3 methods em has the highest accuracy (55.00{SPACE}%), over 2 clients. It is ahead of tent, the "
         f"next, by 2.50 points in mean accuracy (95{SPACE}% interval, paired by client: {MINUS}5.00 to "
@@ -39,14 +30,14 @@ def test_a_lead_within_its_interval_makes_nobody_the_best() -> None:
 
 def test_a_lead_at_every_client_makes_the_best() -> None:
     """Clients differ far more than methods do; paired, that does not matter."""
-    best, *_ = headlines(results(none=[0.1, 0.8], tent=[0.2, 0.88], em=[0.21, 0.9]))
+    best, *_ = headlines(with_accuracies(none=[0.1, 0.8], tent=[0.2, 0.88], em=[0.21, 0.9]))
     assert "em is best by accuracy (55.50" in best
     assert best.endswith("by 1.50 points in mean accuracy (95\N{NO-BREAK SPACE}% interval, paired by client: "
                          "+1.00 to +2.00).")  # fmt: skip
 
 
 def test_the_first_by_rank_may_be_behind_by_accuracy() -> None:
-    found = results(("a", "b", "c"), none=[0.4, 0.4], em=[0.5, 0.5], tent=[0.49, 0.49])
+    found = with_accuracies(("a", "b", "c"), none=[0.4, 0.4], em=[0.5, 0.5], tent=[0.49, 0.49])
     found["runs"][2]["entries"][1]["accuracy"] = [0.45, 0.45]
     found["runs"][2]["entries"][2]["accuracy"] = [0.9, 0.9]
     best, *_ = headlines(found)
@@ -55,7 +46,7 @@ def test_the_first_by_rank_may_be_behind_by_accuracy() -> None:
 
 
 def test_one_client_gives_no_interval() -> None:
-    found = results(none=[0.4], em=[0.5], tent=[0.45])
+    found = with_accuracies(none=[0.4], em=[0.5], tent=[0.45])
     document, (best, gain, _) = read(page(found)), headlines(found)
     assert best.endswith("over 1 client. It is ahead of tent, the next, by 5.00 points in mean accuracy; one "
                          "client gives no interval.")  # fmt: skip
@@ -72,7 +63,7 @@ def test_one_client_gives_no_interval() -> None:
 
 
 def test_an_interval_of_several_equal_clients_has_no_width() -> None:
-    found = results(none=[0.4, 0.5, 0.6], em=[0.5, 0.6, 0.7])
+    found = with_accuracies(none=[0.4, 0.5, 0.6], em=[0.5, 0.6, 0.7])
     assert table(read(page(found)), "Comparison")["em"]["95 % interval"].text == "+10.00 to +10.00"
     assert "One client gives no interval" not in page(found)
 
@@ -105,7 +96,7 @@ def test_no_column_is_without_a_heading() -> None:
 def test_the_axis_of_clients_fits_what_is_shown() -> None:
     """A method that is not shown, and that is far worse, does not squeeze the others."""
     shown = {"none": [0.75, 0.8, 0.85], "em": [0.73, 0.85, 0.89], "tent": [0.41, 0.42, 0.43]}
-    figure = read(page(results(**shown))).one("figure", id="clients-figure")
+    figure = read(page(with_accuracies(**shown))).one("figure", id="clients-figure")
     low, high = (
         float(figure.one("g", class_="pairs").attributes[f"data-{end}"] or "") for end in ("low", "high")
     )
