@@ -1,4 +1,4 @@
-"""What each test-time method costs, in plain forward passes of the same batch: shallow CNN, one thread.
+"""What each test-time method costs, as `ttpfl.evaluation.cost` defines it: shallow CNN, one thread.
 
 Methods take turns on every batch, so that a busy machine disturbs all of them alike; a row is the median
 over batches. "Late" is the second half of the stream: what grows with it, costs more there.
@@ -12,6 +12,8 @@ import torch
 
 import ttpfl
 from ttpfl import methods
+from ttpfl.arithmetic import channels_last
+from ttpfl.evaluation.cost import in_plain_passes
 from ttpfl.methods import Knowledge
 
 LIMITS = dict.fromkeys(("t3a", "em", "em-online", "bbse", "lame"), 1.2) | {"tent": 3.5, "memo": 16 * 4.5}
@@ -29,12 +31,11 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = ttpfl.models.shallow_cnn(10).eval()
-    stream = torch.randn(count, 20, 3, 32, 32)
+    stream = [channels_last(batch) for batch in torch.randn(count, 20, 3, 32, 32)]
     source = [(x, torch.randint(10, (20,))) for x in stream[:10]]
     rates = {kind: ttpfl.Rates.zeros(model, only=only) for kind, only in RATES.items()}
     for learned in rates.values():
         learned.values += 0.01
-    plain = methods.make("none").personal(model, Knowledge())
     personal = {}
     for name in names:
         method = methods.make(name)
@@ -46,8 +47,7 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in personal}
     for batch in stream:
         for name, adapt in personal.items():
-            base, cost = seconds(plain, batch), seconds(adapt, batch)
-            times[name].append(cost / base)
+            times[name].append(in_plain_passes(seconds(adapt, batch), model, [batch]))
     print(f"{'method':12} {'cost':>7} {'late':>7} {'limit':>7}")
     for name, ratios in times.items():
         limit = LIMITS.get(name, "")

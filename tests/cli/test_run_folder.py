@@ -77,4 +77,4 @@ def test_the_demo_is_told_to_programs(tmp_path: Path, monkeypatch: pytest.Monkey
     """With a recipe in its place that takes no minutes."""
     (tmp_path / "demo.toml").write_text('kind = "toy"\ntitle = "quick"\n')
     monkeypatch.setattr(recipes, "folder", lambda: tmp_path)
-    assert set(told("demo", "--out", tmp_path / "runs")) == {"results", "report", "accuracy"}
+    assert set(told("demo", "--out", tmp_path / "runs")) == {"results", "report", "accuracy", "methods"}

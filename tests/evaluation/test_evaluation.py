@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from conftest import untouched
 from ttpfl import data, models
-from ttpfl.cli.comparison_table import TITLES, comparison_table
+from ttpfl.cli.output import plain
 from ttpfl.errors import BatchError, DataError, MethodError
 from ttpfl.evaluation import Comparison, Evaluator, compare, gather
 from ttpfl.evaluation.metrics import figures
 from ttpfl.evaluation.streams import order_of
-from ttpfl.evaluation.summary import Spread, average_ranks, interval, lines
+from ttpfl.evaluation.summary import Spread, average_ranks, interval, lead, lines
 from ttpfl.methods import Knowledge, Method, Personal, make, method
 from ttpfl.methods.base import _methods
 from ttpfl.rates import Rates
@@ -111,23 +111,23 @@ def test_workers_and_interruptions_change_nothing(
     known = Knowledge(gather(bbse, model, federated.population.source, 20, workers=2))
     chosen = [(make("none"), Knowledge()), (bbse, known), (make("em"), Knowledge())]
 
-    def plain(found: Comparison) -> list[dict[str, Any]]:
+    def figures_of(found: Comparison) -> list[dict[str, Any]]:
         return [{key: value for key, value in row.items() if key != "cost"} for row in found.rows]
 
     with untouched(model):
-        alone = plain(compare(model, evaluator, chosen, workers=0))
-        assert plain(compare(model, evaluator, chosen, workers=2)) == alone
+        alone = figures_of(compare(model, evaluator, chosen, workers=0))
+        assert figures_of(compare(model, evaluator, chosen, workers=2)) == alone
         compare(model, evaluator, chosen, workers=0, run_dir=tmp_path)
     rows = tmp_path / "rows.jsonl"
     lines_ = rows.read_text().splitlines(keepends=True)
     rows.write_text("".join(lines_[:4]) + lines_[4][:20])  # killed while writing the fourth row
     done: list[tuple[int, int]] = []
     again = compare(model, evaluator, chosen, run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
-    assert plain(again) == alone
+    assert figures_of(again) == alone
     assert done[0] == (4, 9)
     assert done[-1] == (9, 9)
     more = compare(model, evaluator, [*chosen, (make("t3a"), Knowledge())], run_dir=tmp_path, workers=0)
-    assert plain(more)[:9] == alone  # a method can be added
+    assert figures_of(more)[:9] == alone  # a method can be added
     told = Knowledge({name: 2 * tensor for name, tensor in known.summary.items()})
     done.clear()
     compare(model, evaluator, [(bbse, told)], run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
@@ -273,9 +273,29 @@ def test_without_no_adaptation_nobody_knows_who_is_harmed() -> None:
     (em,) = lines(found)
     assert em.harmed is None
     assert math.isnan(em.difference)
-    cells = (next(iter(column.cells)) for column in comparison_table(found).columns)
-    shown = dict(zip(TITLES.split(), cells, strict=True))
-    assert [shown[title] for title in ("difference", "interval", "harmed")] == ["\N{EN DASH}"] * 3
+    assert em.interval is None
+
+
+def test_one_client_gives_no_interval() -> None:
+    none, em = lines(Comparison(rows_of({"none": [0.5], "em": [0.6]}), {}))
+    assert em.difference == pytest.approx(10)
+    assert (none.interval, em.interval) == (None, None)
+    assert plain(em)["interval"] is None  # null in JSON
+    alike = lines(Comparison(rows_of({"none": [0.5, 0.6], "em": [0.75, 0.85]}), {}))[1]
+    assert alike.interval == (pytest.approx(25), pytest.approx(25))  # truly without width
+
+
+def test_leads_are_paired_by_client() -> None:
+    """By hand: the differences of the two clients are -10 and +30 points."""
+    found = Comparison(rows_of({"em": [0.5, 0.9], "tent": [0.6, 0.6]}), {})
+    ahead, behind = lead(found, "em", "tent"), lead(found, "tent", "em")
+    assert ahead == (pytest.approx(10), (pytest.approx(-10), pytest.approx(30)))
+    assert behind == (pytest.approx(-10), (pytest.approx(-30), pytest.approx(10)))
+    assert not ahead.is_clear
+    everywhere = Comparison(rows_of({"em": [0.5, 0.9], "tent": [0.4, 0.6]}), {})
+    assert lead(everywhere, "em", "tent").is_clear
+    assert not lead(everywhere, "tent", "em").is_clear
+    assert not lead(Comparison(rows_of({"em": [0.5], "tent": [0.4]}), {}), "em", "tent").is_clear
 
 
 def test_lines_and_ranks() -> None:
@@ -284,6 +304,7 @@ def test_lines_and_ranks() -> None:
     assert (none.accuracy, none.harmed, none.difference) == (pytest.approx(60), 0, 0)
     assert em.difference == pytest.approx(100 * (0.1 - 0.05 + 0.2) / 3)
     assert (em.harmed, em.worst_decile, em.time) == (1, pytest.approx(55), 2.0)
+    assert em.interval is not None
     assert em.interval[0] < em.difference < em.interval[1]
     tables = [{"a": 3.0, "b": 2.0, "c": 2.0}, {"a": 1.0, "b": 2.0, "c": 3.0}]
     assert average_ranks(tables) == {"a": 2.0, "b": 2.25, "c": 1.75}
@@ -327,7 +348,7 @@ def test_average_ranks_of_the_papers_first_table() -> None:
 
 def test_interval_is_that_of_a_mean() -> None:
     values = np.random.default_rng(0).normal(3, 2, 400)
-    low, high = interval(values)
+    low, high = interval(values) or (math.nan, math.nan)
     assert low == pytest.approx(values.mean() - 1.96 * values.std() / 20, abs=0.05)
     assert high == pytest.approx(values.mean() + 1.96 * values.std() / 20, abs=0.05)
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from ttpfl.evaluation.cost import COST
 from ttpfl.experiment.recipe import read
 from ttpfl.report.page import page
-from ttpfl.report.tables import load_all, markdown, replaced
+from ttpfl.report.study import study
+from ttpfl.report.tables import load, load_all, markdown, replaced
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "results").glob("*.json"))
@@ -25,6 +27,25 @@ def test_pages_show_the_results(page: str) -> None:
     tables = "\n\n".join(markdown(results) for results in load_all(files))
     said = " ".join(str(file.relative_to(ROOT)) for file in files)
     assert text == replaced(text, tables), f"run: ttpfl results table {said} --into {page}"
+
+
+def test_pages_say_what_cost_is_and_what_the_results_have() -> None:
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/performance.md"))
+    for text in (readme, page):
+        assert COST in " ".join(text.split())
+    shown = {}
+    for name in ("table5-cifar10-cnn-cpu", "table1-cifar10-resnet18-cpu"):
+        (after,) = page.split(f"(`results/{name}.json`):")[1:]
+        costs = re.findall(r"^\| `([a-z0-9-]+)` \| ([\d.]+) \|", after.split("\n\n")[1], re.M)
+        lines = study(load(ROOT / "results" / f"{name}.json")).overall
+        assert costs == [(label, f"{lines[label].time:.1f}") for label, _ in costs]
+        assert len(costs) >= 8
+        shown[name] = " / ".join(dict(costs)[f"atp-{mode}"] for mode in ("batch", "online"))
+    cnn, resnet = shown.values()
+    assert f"| cost of adapting, batch / online | {cnn} | {resnet} |" in readme
+    ablation = study(load(ROOT / "results" / "table4-ablation-cnn-cpu.json")).overall
+    assert f"`atp-params` costs {ablation['atp-params'].time:.1f}" in page
+    assert f"`atp-stats` {ablation['atp-stats'].time:.1f}" in page
 
 
 def test_of_what_was_not_run_a_page_says_why() -> None:

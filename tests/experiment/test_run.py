@@ -15,7 +15,7 @@ from ttpfl.errors import DataError, DataMissingError, FederationError, MethodErr
 from ttpfl.evaluation import Evaluator
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import recipe as recipes
-from ttpfl.experiment import stages, store, toml
+from ttpfl.experiment import samples, stages, store, toml
 from ttpfl.experiment.provenance import versions
 from ttpfl.experiment.recipe import COMPARISON, read
 from ttpfl.experiment.run import run
@@ -24,6 +24,7 @@ from ttpfl.experiment.workshop import Workshop
 from ttpfl.methods import base
 from ttpfl.methods.em import EM
 from ttpfl.models import save_model, shallow_cnn
+from ttpfl.personalizer import Personalizer
 from ttpfl.report import write_report
 from ttpfl.report.tables import accuracies, load, markdown
 
@@ -170,6 +171,26 @@ def test_samples_are_pictures_of_clients_with_answers(tmp_path: Path) -> None:
     client = found["runs"][0]["clients"][0]
     assert {"size", "rgb", "label", "before", "after"} == set(client["images"][0])
     assert len(client["images"]) == 8
+    config = recipe.config("", 0)
+    evaluator, model = stages.evaluator(shop, config), stages.model(shop, config)
+    number = next(n for n in evaluator.clients() if evaluator.target[n].id == client["id"])
+    batches, labels, _ = evaluator.stream(number)
+    personal = Personalizer(model, stages.rates(shop, config))
+    changed = [int((plain(model)(x).argmax(1) != personal(x).argmax(1)).sum()) for x in batches]
+    assert (client["size"], client["changed"]) == (len(labels), sum(changed))
+    classes = evaluator.target[number].facts.classes
+    shown = samples.drawn(len(labels), (0, *client["id"].encode()))
+    assert [image["label"] for image in client["images"]] == [classes[labels[place]] for place in shown]
+
+
+def test_every_image_is_as_likely_to_be_shown() -> None:
+    """Whatever its prediction: 8 of 50 are shown, so each is in 640 of 4000 drawings, give or take 23."""
+    counts = np.zeros(50, int)
+    for seed in range(4000):
+        shown = samples.drawn(50, (seed,))
+        assert len(set(shown.tolist())) == samples.IMAGES == 8
+        counts[shown] += 1
+    assert abs(counts - 640).max() < 5 * 23
 
 
 def test_samples_of_methods_that_are_compared_no_more_are_removed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import made_up
 import pytest
 
 from ttpfl.report import write_report
+from ttpfl.report.scale import covering
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install selenium")
 from selenium import webdriver
@@ -247,6 +248,11 @@ def test_another_method_moves_the_points(
     assert one(figure, ".told").text.startswith(f"bbse: {harmed} of 12 clients harmed, mean ")
     pairs = all_of(figure, ".panel:not([hidden]) .pairs g")
     assert sum("harm" in (pair.get_attribute("class") or "") for pair in pairs) == harmed
+    shown = [100 * a for label in ("none", "bbse") for a in entries[label]]
+    scale = covering(shown)  # the axis fits what is shown now
+    axis = all_of(figure, ".panel:not([hidden]) .y-axis text")
+    assert [text.text for text in axis] == [f"{tick:g}" for tick in scale.ticks()]
+    height = float(one(figure, ".pairs").get_attribute("data-height") or "")
     for pair, n in zip(pairs, sorted(range(12), key=lambda n: entries["none"][n]), strict=True):
         before, after = 100 * entries["none"][n], 100 * entries["bbse"][n]
         name, change = (pair.get_attribute("aria-label") or "").split(": ")
@@ -254,6 +260,7 @@ def test_another_method_moves_the_points(
         assert change.startswith(f"{before:.1f} % → {after:.1f} % (")
         top, low = (float(c.get_attribute("cy") or "") for c in all_of(pair, "circle"))
         assert (low > top) == (after < before)
+        assert [top, low] == pytest.approx([height * (1 - scale(value)) for value in (before, after)])
     Select(one(figure, "select")).select_by_visible_text("atp-online")
     now = [pair.get_attribute("aria-label") for pair in pairs]
     show(browser, report)

@@ -159,56 +159,46 @@ def said(found: dict[str, Any]) -> list[str]:
     return [sentence.text for sentence in read(page(found)).one("div", class_="findings").all("p")]
 
 
-def with_accuracies(cases: tuple[str, ...], **by_method: list[float]) -> dict[str, Any]:
-    """Results in which clients have the same accuracies in every case."""
-    clients = len(next(iter(by_method.values())))
-    found = made_up.results(cases, list(by_method), clients, seeds=1) | {"paper": {}}
-    for run in found["runs"]:
-        for entry in run["entries"]:
-            entry["accuracy"] = by_method[entry["label"]]
-    return found
-
-
 def test_findings_of_other_results() -> None:
     found = made_up.results(cases=("digits",), methods=["none", "t3a", "tent"], seeds=1)
     found["runs"][0]["case"] = ""  # a single case needs no name
     best, gain, paper = said(found)
-    assert best.startswith("Of 3 methods none has the best accuracy")
-    assert re.match(rf"No adaptation is best; .* of the next, t3a, is {MINUS}[0-9.]+ points", gain)
+    assert best.startswith("Of 3 methods none is best by accuracy")
+    assert re.match(rf"No adaptation comes first; .* of the next, t3a, is {MINUS}[0-9.]+ points", gain)
     assert paper == "The paper has no figures to compare these with."
     cells = table(read(page(found)), "Comparison")["t3a"]
     assert "Paper" not in cells
 
 
 def test_findings_where_methods_are_equal() -> None:
-    best, gain, _ = said(with_accuracies(("a", "b"), none=[0.5, 0.7], em=[0.5, 0.7], tent=[0.5, 0.7]))
+    best, gain, _ = said(made_up.with_accuracies(("a", "b"), none=[0.5, 0.7], em=[0.5, 0.7], tent=[0.5, 0.7]))
     assert best == "All 3 methods in 2 cases have the same average rank, 2.0, over 4 clients."
     assert gain.startswith("The difference of em to no adaptation is 0.00 points")
     assert "0.00 to 0.00), the same in every case, with none of 4 clients harmed" in gain
-    best, gain, _ = said(with_accuracies(("a", "b"), none=[0.4, 0.6], em=[0.5, 0.7], tent=[0.7, 0.5]))
-    assert best == "Of 3 methods in 2 cases em and tent share the best average rank (1.5), over 4 clients."
+    best, gain, _ = said(made_up.with_accuracies(("a", "b"), none=[0.4, 0.6], em=[0.5, 0.7], tent=[0.7, 0.5]))
+    assert best == "Of 3 methods in 2 cases em and tent share the lowest average rank (1.5), over 4 clients."
     assert gain.startswith("The difference of em to no adaptation is +10.00 points")
-    best, *_ = said(with_accuracies(("a",), none=[0.4, 0.6], em=[0.5, 0.7], tent=[0.7, 0.5]))
-    assert best.startswith("Of 3 methods em and tent share the best accuracy (60.00")
+    best, *_ = said(made_up.with_accuracies(("a",), none=[0.4, 0.6], em=[0.5, 0.7], tent=[0.7, 0.5]))
+    assert best.startswith("Of 3 methods em and tent share the highest accuracy (60.00")
 
 
 def test_findings_of_a_single_method() -> None:
-    best, gain, _ = said(with_accuracies(("a", "b"), none=[0.4, 0.6]))
+    best, gain, _ = said(made_up.with_accuracies(("a", "b"), none=[0.4, 0.6]))
     assert best.startswith("Only none was run in 2 cases, with an accuracy of 50.00")
     assert gain == "Nothing was run with adaptation, so that no gain can be told."
 
 
 def test_findings_where_no_adaptation_is_best() -> None:
-    best, gain, _ = said(with_accuracies(("a", "b"), none=[0.6, 0.7], em=[0.6, 0.6], tent=[0.5, 0.5]))
-    assert best.startswith("Of 3 methods in 2 cases none has the best average rank (1.0)")
+    best, gain, _ = said(made_up.with_accuracies(("a", "b"), none=[0.6, 0.7], em=[0.6, 0.6], tent=[0.5, 0.5]))
+    assert best.startswith("Of 3 methods in 2 cases none has the lowest average rank (1.0)")
     assert gain.startswith(
-        f"No adaptation is best; the difference to it of the next, em, is {MINUS}5.00 points"
+        f"No adaptation comes first; the difference to it of the next, em, is {MINUS}5.00 points"
     )
 
 
 def test_findings_over_a_number_name_both_ends() -> None:
     cases = tuple(f"batch={size}" for size in (200, 1, 5, 10, 20))
-    found = with_accuracies(cases, none=[0.4, 0.6], em=[0.5, 0.7])
+    found = made_up.with_accuracies(cases, none=[0.4, 0.6], em=[0.5, 0.7])
     for run, accuracy in zip(found["runs"], (0.9, 0.6, 0.7, 0.8, 0.7), strict=True):
         run["entries"][1]["accuracy"] = [accuracy, accuracy]
     best, *_ = said(found)

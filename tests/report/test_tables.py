@@ -1,18 +1,16 @@
 """Tables of results, and the command that makes them."""
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import made_up
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from ttpfl.cli import app
 from ttpfl.errors import ReportError
-from ttpfl.report.tables import MARK, accuracies, load_all, markdown, terminal_table
+from ttpfl.report.tables import MARK, accuracies, load_all, markdown
 
 
 def results(cases: tuple[str, ...], seeds: int = 1, **by_method: tuple[float, ...]) -> dict[str, Any]:
@@ -39,19 +37,6 @@ def test_mean_and_spread_over_seeds_beside_the_paper() -> None:
     ]
     assert accuracies(found)["none"] == {"label": (pytest.approx(55), pytest.approx(50**0.5))}
     assert "60 rounds of training, 2 seeds, 114 minutes on 2 cores, 8 GB; the paper's" in markdown(found)
-    assert "label" in [column.header for column in terminal_table(found).columns]
-
-
-def test_a_terminal_shows_many_cases_below_each_other() -> None:
-    cases = tuple(f"batch={size}" for size in (1, 5, 10, 20, 50, 100, 200))
-    found = results(cases, none=7 * (0.5,), **{"atp-online": 7 * (0.6,)})
-    console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(terminal_table(found))
-    shown = console.file.getvalue()
-    assert "…" not in shown
-    lines = [line.split() for line in shown.splitlines()]
-    assert ["none", "atp-online"] in lines
-    assert [[case, "50.00", "60.00"] in lines for case in cases] == 7 * [True]
 
 
 def test_what_was_changed_is_said() -> None:

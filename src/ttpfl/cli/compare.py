@@ -77,13 +77,13 @@ def compare(
 
     Interrupted, the same command goes on where it was.
     """
-    from ttpfl.cli.comparison_table import comparison_table
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import progress
     from ttpfl.evaluation import Evaluator
     from ttpfl.evaluation import compare as run
     from ttpfl.evaluation.summary import lines
     from ttpfl.rates import Rates
+    from ttpfl.report.terminal import methods_words
 
     model, card = trained_model(model_file, arch)
     clients = (
@@ -99,8 +99,9 @@ def compare(
         found = run(model, evaluator, chosen, run_dir=out, workers=workers, progress=advance)
     results = out / "results.json"
     found.save(results, tuning=tuning)
-    facts = {"results": results, "methods": lines(found)}
-    answer(facts, comparison_table(found), f"{results} written", as_json=json)
+    each = lines(found)
+    words = methods_words(each, len(evaluator.clients()))
+    answer({"results": results, "methods": each}, *words, f"{results} written", as_json=json)
 
 
 def _other_clients(manifest: Path, card: "dict[str, Any]", data_dir: Path | None) -> "Federated":

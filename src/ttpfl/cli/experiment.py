@@ -70,7 +70,7 @@ def run(
     from ttpfl.experiment.store import Store
     from ttpfl.experiment.workshop import Workshop
     from ttpfl.report import write_report
-    from ttpfl.report.tables import accuracies, terminal_table
+    from ttpfl.report.tables import accuracies, lines_by_case, terminal_words
 
     chosen = read(recipe, preset, set_ or ())
     shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
@@ -79,9 +79,14 @@ def run(
     with resumable("the same command goes on where it was"):
         results = compute(chosen, shop, folder, _command(recipe, chosen))
     page = write_report(folder)
-    facts = {"results": folder / "results.json", "report": page, "accuracy": accuracies(results)}
+    facts = {
+        "results": folder / "results.json",
+        "report": page,
+        "accuracy": accuracies(results),
+        "methods": lines_by_case(results),
+    }
     last = f"{facts['results']} written; look at {page}"
-    answer(facts, terminal_table(results), last, as_json=json)
+    answer(facts, *terminal_words(results), last, as_json=json)
 
 
 def demo(

@@ -27,11 +27,11 @@ def answer(facts: Any, *words: "str | Table", as_json: bool) -> None:
 
 
 def print_table(table: "Table") -> None:
-    """To stdout, as wide as it is."""
+    """To stdout, as wide as it is; in a terminal, columns that ask for a share of the width get it."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False)
-    table.expand = console.is_terminal
+    table.expand = console.is_terminal and any(column.ratio for column in table.columns)
     if not console.is_terminal:
         console.width = WIDE
     console.print(table)

@@ -17,6 +17,7 @@ from ttpfl.data.clients import SourceClient
 from ttpfl.data.parallel import cores, in_order
 from ttpfl.direction import check_finite
 from ttpfl.errors import BatchError, DataError
+from ttpfl.evaluation.cost import in_plain_passes
 from ttpfl.evaluation.evaluator import Evaluator, plain
 from ttpfl.evaluation.memory import extra_bytes
 from ttpfl.files import written_in_one_step
@@ -139,13 +140,13 @@ def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, kn
     except BatchError as error:
         reason = _fault_of(model, evaluator.stream(client)[0]) or error
         raise BatchError(f"{method.name} fails at client {name!r}: {reason}") from error
-    _, plainly = evaluator.judge(client, plain(model))
+    cost = in_plain_passes(seconds, model, evaluator.stream(client)[0])
     return {
         "method": method.name,
         "config": asdict(method),
         "client": name,
         **asdict(figures),
-        "cost": {"time": seconds / plainly, "extra_bytes": extra_bytes(personal, model)},
+        "cost": {"time": cost, "extra_bytes": extra_bytes(personal, model)},
     }
 
 

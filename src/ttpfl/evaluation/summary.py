@@ -15,6 +15,9 @@ from ttpfl.evaluation.comparison import Comparison
 BASELINE = "none"
 RESAMPLES = 10_000
 
+Interval = tuple[float, float]
+"""The two ends of a 95 % interval."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -26,15 +29,15 @@ class Line:
     """Mean accuracy of the tenth of clients with the lowest."""
     difference: float
     """To no adaptation, mean over clients."""
-    interval: tuple[float, float]
-    """Of the difference: 95 %, paired, by resampling clients."""
+    interval: Interval | None
+    """Of the difference: 95 %, paired, by resampling clients; None where there is nothing to resample."""
     harmed: int | None
     """Clients with a lower accuracy than without adaptation; None if nothing was run without."""
     loss: float
     ece: float
     entropy: float
     time: float
-    """Per batch, in plain forward passes (median over clients)."""
+    """The method's cost, as `evaluation.cost` defines it (median over clients)."""
     extra_bytes: float
 
 
@@ -46,7 +49,7 @@ def lines(comparison: Comparison) -> list[Line]:
 
 def _line(comparison: Comparison, method: str, base: NDArray[np.float64] | None) -> Line:
     accuracy = np.array(comparison.of(method))
-    difference = accuracy - base if base is not None else np.full(len(accuracy), np.nan)
+    difference = np.full(len(accuracy), np.nan) if base is None else accuracy - base
     worst = np.sort(accuracy)[: max(1, round(len(accuracy) / 10))]
     costs = [row["cost"] for row in comparison.rows if row["method"] == method]
     means = {name: float(np.mean(comparison.of(method, name))) for name in ("loss", "ece", "entropy")}
@@ -55,7 +58,7 @@ def _line(comparison: Comparison, method: str, base: NDArray[np.float64] | None)
         accuracy=100 * float(accuracy.mean()),
         worst_decile=100 * float(worst.mean()),
         difference=100 * float(difference.mean()),
-        interval=interval(100 * difference),
+        interval=None if base is None else interval(100 * difference),
         harmed=None if base is None else int((difference < 0).sum()),
         **means,
         time=float(np.median([cost["time"] for cost in costs])),
@@ -63,15 +66,39 @@ def _line(comparison: Comparison, method: str, base: NDArray[np.float64] | None)
     )
 
 
-def interval(values: NDArray[np.float64]) -> tuple[float, float]:
+def interval(values: NDArray[np.float64]) -> Interval | None:
     """The mean's 95 % interval when clients are drawn again, always with the same random numbers.
+
+    A single client cannot vary: it gives no interval, rather than one without width.
 
     >>> interval(np.array([1.0, 1.0, 1.0]))
     (1.0, 1.0)
+    >>> interval(np.array([1.0])) is None
+    True
     """
+    if len(values) < 2:
+        return None
     drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
     low, high = np.percentile(values[drawn].mean(1), [2.5, 97.5])
     return float(low), float(high)
+
+
+class Lead(NamedTuple):
+    """How far one method is ahead of another, in points of accuracy: mean over clients, paired by client."""
+
+    points: float
+    interval: Interval | None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the one is ahead in the whole of the interval."""
+        return self.interval is not None and self.interval[0] > 0
+
+
+def lead(comparison: Comparison, method: str, other: str) -> Lead:
+    """Of `method` over `other`; negative where it is behind."""
+    points = 100 * (np.array(comparison.of(method)) - np.array(comparison.of(other)))
+    return Lead(float(points.mean()), interval(points))
 
 
 class Spread(NamedTuple):

@@ -1,4 +1,4 @@
-"""Some images of three clients, with what the model says before and after adaptation.
+"""Random images of three clients, with what the model says before and after adaptation.
 
 They are kept apart from the results, since images are the data set's.
 """
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ttpfl.evaluation.evaluator import plain
@@ -48,6 +49,7 @@ def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> d
         return {"clients": [_of_client(shop, config, after, number) for number in dict.fromkeys(picked)]}
 
     inputs = {
+        "images": f"{IMAGES} at random",
         "before": comparison_inputs(config, before.method, None),
         "after": comparison_inputs(config, after.method, after.rates),
     }
@@ -55,7 +57,7 @@ def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> d
 
 
 def _of_client(shop: Workshop, config: Config, after: Chosen, number: int) -> dict[str, Any]:
-    """The first images whose answer changes, then the first of the others."""
+    """Images that are drawn at random, the same ones every time, and how many of all answers change."""
     evaluator, model = stages.evaluator(shop, config), stages.model(shop, config)
     client_number = evaluator.clients()[number]
     client = evaluator.target[client_number]
@@ -65,11 +67,12 @@ def _of_client(shop: Workshop, config: Config, after: Chosen, number: int) -> di
     batches, labels, ids = evaluator.stream(client_number)
     old = torch.cat([plain(model)(batch) for batch in batches]).softmax(1)
     new = torch.cat([personal(batch) for batch in batches]).softmax(1)
-    changed = (old.argmax(1) != new.argmax(1)).numpy()
-    shown = np.argsort(~changed, kind="stable")[:IMAGES]
+    shown = drawn(len(ids), (config.seed, *client.id.encode()))
     pixels, classes = client.take(ids[shown]), client.facts.classes
     return {
         "id": client.id,
+        "size": len(ids),
+        "changed": int((old.argmax(1) != new.argmax(1)).sum()),
         "images": [
             {
                 "size": list(image.shape[:2]),
@@ -81,6 +84,15 @@ def _of_client(shop: Workshop, config: Config, after: Chosen, number: int) -> di
             for index, image in zip(shown, pixels, strict=True)
         ],
     }
+
+
+def drawn(images: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
+    """Which of a client's images are shown, in the order of its stream.
+
+    >>> drawn(200, seed=(0,)).tolist() == drawn(200, seed=(0,)).tolist(), drawn(3, seed=(0,)).tolist()
+    (True, [0, 1, 2])
+    """
+    return np.sort(np.random.default_rng(seed).permutation(images)[:IMAGES])
 
 
 def _answer(probabilities: Tensor, classes: tuple[str, ...]) -> dict[str, Any]:

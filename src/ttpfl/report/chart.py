@@ -62,20 +62,23 @@ class Canvas:
 
     def drawn(self, title: str, description: str, *marks: Node, class_: str = "") -> Html:
         """The chart: grid, axes, and `marks` on top."""
-        return drawing(title, description, self.height, self._y_axis(), self._x_axis(), *marks, class_=class_)
+        y_axis = element("g", self._y_axis(), class_="y-axis")
+        return drawing(
+            title, description, self.height, y_axis, self._x_axis_and_titles(), *marks, class_=class_
+        )
 
     def _y_axis(self) -> Iterator[Html]:
         for value, text in self.y.marks():
             y = self.top(value)
             yield element("line", class_="grid", x1="0", x2="100%", y1=y, y2=y)
             yield element("text", text, class_="tick end", x=-8, y=y + 4)
-        yield element("text", self.y.title, class_="axis", x=-40, y=-12)
 
-    def _x_axis(self) -> Iterator[Html]:
+    def _x_axis_and_titles(self) -> Iterator[Html]:
         for value, text in self.x.marks():
             yield element("text", text, class_="tick middle", x=self.left(value), y=self.height + 18)
         yield element("line", class_="base", x1="0", x2="100%", y1=self.height, y2=self.height)
         yield element("text", self.x.title, class_="axis middle", x="50%", y=self.height + 36)
+        yield element("text", self.y.title, class_="axis", x=-40, y=-12)
 
 
 def drawing(title: str, description: str, height: float, *marks: Node, class_: str = "") -> Html:
@@ -97,6 +100,11 @@ def stretched(content: Node, width: float, height: float, pixels: float) -> Html
         viewBox=f"0 0 {width:g} {height:g}", preserveAspectRatio="none",
         width="100%", height=pixels, class_="stretched",
     )  # fmt: skip
+
+
+def beginning(*axes: Axis) -> str:
+    """A remark for captions, where an axis of numbers that cannot be negative does not begin at zero."""
+    return " The axis does not begin at zero." if any(axis.scale.low > 0 for axis in axes) else ""
 
 
 def percent(fraction: float) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
+from ttpfl.evaluation.summary import Lead
 from ttpfl.report.markup import Html, Node, element, joined
-from ttpfl.report.numbers import listed, plain, share, short, signed, words
+from ttpfl.report.numbers import ends, listed, plain, share, short, signed, words
 from ttpfl.report.sections.variation import varied
 from ttpfl.report.study import BASELINE, Case, Study
 
@@ -13,7 +14,7 @@ MANY = 4  # cases; more are not listed one by one
 
 
 def findings(study: Study) -> list[Html]:
-    """Which method is best, what it gains and whom it harms, and whether the paper has the same order."""
+    """Which method leads and by how much, what it gains and whom it harms, and if the paper's order holds."""
     if study.toy is not None:
         return [_best_rate(study.toy), _learned_rate(study.toy), _paper(study)]
     if not study.common:
@@ -22,19 +23,36 @@ def findings(study: Study) -> list[Html]:
 
 
 def _best(study: Study) -> Html:
-    best, methods, cases = study.leaders, len(study.common), len(study.cases)
-    accuracy = share(study.overall[best[0]].accuracy)
-    where = f"over {study.clients} clients" + (f" ({len(study.seeds)} seeds)" if len(study.seeds) > 1 else "")
+    """Only a lead whose interval does not hold zero makes a method the best."""
+    first, methods, cases = study.leaders, len(study.common), len(study.cases)
+    accuracy = share(study.overall[first[0]].accuracy)
+    where = f"over {study.clients} client{'s' * (study.clients > 1)}"
+    where += f" ({len(study.seeds)} seeds)" * (len(study.seeds) > 1)
     in_cases = f" in {cases} cases" if cases > 1 else ""
     if methods == 1:
-        return joined("Only ", _named(best), f" was run{in_cases}, with an accuracy of {accuracy}, {where}.")
-    what, value = ("average rank", plain(study.ranks[best[0]], 1)) if cases > 1 else ("accuracy", accuracy)
-    if len(best) == methods:
+        return joined("Only ", _named(first), f" was run{in_cases}, with an accuracy of {accuracy}, {where}.")
+    what, value = ("average rank", plain(study.ranks[first[0]], 1)) if cases > 1 else ("accuracy", accuracy)
+    if len(first) == methods:
         return joined(f"All {methods} methods{in_cases} have the same {what}, {value}, {where}.")
-    verb = "share" if len(best) > 1 else "has"
-    figures = _accuracies(study, best[0]) if cases > 1 and len(best) == 1 else ""
-    names, said = _named(best), f" {verb} the best {what} ({value}){figures}, {where}."
-    return joined(f"Of {methods} methods{in_cases} ", names, said)
+    of_all = f"Of {methods} methods{in_cases} "
+    top = "lowest average rank" if cases > 1 else "highest accuracy"
+    if len(first) > 1:
+        return joined(of_all, _named(first), f" share the {top} ({value}), {where}.")
+    lead = study.lead(*study.order[:2])
+    verb = f"is best by {what}" if lead.is_clear else f"has the {top}"
+    figures = _accuracies(study, first[0]) if cases > 1 else ""
+    said = f" {verb} ({value}){figures}, {where}. It is {_ahead(lead, study.order[1])}."
+    return joined(of_all, _named(first), said)
+
+
+def _ahead(lead: Lead, other: str) -> str:
+    """How far from the next method, and whether that is more than chance."""
+    away = f"{plain(abs(lead.points))} points in mean accuracy"
+    place = f"{'behind' if lead.points < 0 else 'ahead of'} {other}, the next, by {away}"
+    if lead.interval is None:
+        return f"{place}; one client gives no interval"
+    unclear = ": too close to call" * (lead.interval[0] <= 0 <= lead.interval[1])
+    return f"{place} ({share(95, 0)} interval, paired by client: {ends(lead.interval)}){unclear}"
 
 
 def _accuracies(study: Study, label: str) -> str:
@@ -65,20 +83,22 @@ def _gain(study: Study) -> Html:
         missing = "with" if adapted is None else "without"
         return joined(f"Nothing was run {missing} adaptation, so that no gain can be told.")
     line = study.overall[adapted]
-    low, high = line.interval
     if study.leaders == [adapted]:
         subject = "Its difference to no adaptation is "
     elif study.leaders == [BASELINE]:
-        subject = f"No adaptation is best; the difference to it of the next, {adapted}, is "
+        subject = f"No adaptation comes first; the difference to it of the next, {adapted}, is "
     else:
         subject = f"The difference of {adapted} to no adaptation is "
     part = f" ({share(100 * line.harmed / study.clients, 0)})" if line.harmed else ""
-    harmed = f"{line.harmed or 'none'} of {study.clients} clients{part} harmed"
+    clients = f"client{'s' * (study.clients > 1)}"
+    harmed = f"{line.harmed or 'none'} of {study.clients} {clients}{part} harmed"
+    interval = f"{share(95, 0)} interval, paired by client: {ends(line.interval)}"
+    if line.interval is None:
+        interval = "one client gives no interval"
     harmed += " on average over the cases" * study.shared
     return joined(
         subject, _strong(f"{signed(line.difference)} points"),
-        f" ({share(95, 0)} interval, paired by client: {signed(low)} to {signed(high)})"
-        f"{_by_case(study.cases, adapted)}, with {harmed}.",
+        f" ({interval}){_by_case(study.cases, adapted)}, with {harmed}.",
     )  # fmt: skip
 
 

@@ -28,6 +28,15 @@ def signed(value: float | None, digits: int = 2) -> str:
     return f"+{text}" if text[0].isdigit() and float(text) else text
 
 
+def ends(interval: tuple[float, float] | None, digits: int = 2) -> str:
+    """Both ends of an interval of differences, or a dash where there is none.
+
+    >>> ends((0.25, 1.5)), ends(None) == DASH
+    ('+0.25 to +1.50', True)
+    """
+    return DASH if interval is None else " to ".join(signed(end, digits) for end in interval)
+
+
 def share(value: float, digits: int = 2) -> str:
     """Percent; the sign stays on the number's line.
 
@@ -68,17 +77,17 @@ def aligned(values: Sequence[float]) -> list[str]:
 
 
 def size(value: float) -> str:
-    """Bytes.
+    """Memory; single bytes are of no interest.
 
-    >>> size(0), size(4_200), size(45_300_000)
-    ('0', '4.2 kB', '45.3 MB')
+    >>> size(0), size(4), size(4_200), size(45_300_000)
+    ('none', '< 1 kB', '4.2 kB', '45.3 MB')
     """
     if not math.isfinite(value):
         return DASH
     for unit, bytes_ in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= bytes_:
             return f"{value / bytes_:.1f} {unit}"
-    return f"{value:.0f} B" if value else "0"
+    return "< 1 kB" if value else "none"
 
 
 def duration(seconds: float) -> str:

@@ -9,6 +9,13 @@
     return node;
   }
 
+  function drawn(inside, name, attributes, ...children) {
+    const node = document.createElementNS(inside.namespaceURI, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    node.append(...children);
+    return node;
+  }
+
   // Tooltips: a mark says its aria-label when it is pointed at or focused.
   const MARK = "svg [aria-label]";
   const tooltip = make("div", { id: "tooltip" });
@@ -125,7 +132,7 @@
     figure.append(button);
   }
 
-  // Clients before and after: another method moves the dots.
+  // Clients before and after: another method moves the dots, on an axis that fits it.
   const plain = (value, sign = "") => {
     const text = Math.abs(value).toFixed(1);
     return (value < 0 && Number(text) ? "\u2212" : value > 0 && Number(text) ? sign : "") + text;
@@ -136,14 +143,26 @@
     const draw = () => {
       const after = columns.lastIndexOf(select.value);
       for (const pairs of all(".pairs", figure)) {
-        const { low, high, height } = pairs.dataset;
+        const { low, high, marks: ticks } = JSON.parse(pairs.dataset.axes)[select.value], height = pairs.dataset.height;
         const top = (value) => (height * (high - 100 * value)) / (high - low);
+        Object.assign(pairs.dataset, { low, high });
+        const axis = pairs.closest(".plot").querySelector(".y-axis");
+        axis.replaceChildren(...ticks.flatMap(([value, text]) => {
+          const y = top(value / 100);
+          return [
+            drawn(axis, "line", { class: "grid", x1: 0, x2: "100%", y1: y, y2: y }),
+            drawn(axis, "text", { class: "tick end", x: -8, y: y + 4 }, text),
+          ];
+        }));
         const marks = all("g", pairs), values = marks.map((mark) => rows[mark.dataset.row]);
         marks.forEach((mark, place) => {
           const [was, is] = [values[place][before], values[place][after]];
           mark.setAttribute("class", is < was ? "harm" : is > was ? "gain" : "same");
-          mark.querySelector("line").setAttribute("y2", top(is));
-          mark.querySelectorAll("circle")[1].setAttribute("cy", top(is));
+          const line = mark.querySelector("line"), [ring, dot] = mark.querySelectorAll("circle");
+          line.setAttribute("y1", top(was));
+          line.setAttribute("y2", top(is));
+          ring.setAttribute("cy", top(was));
+          dot.setAttribute("cy", top(is));
           const change = `${plain(100 * was)} % \u2192 ${plain(100 * is)} % (${plain(100 * (is - was), "+")})`;
           mark.setAttribute("aria-label", `${mark.dataset.name}: ${change}`);
         });

@@ -151,9 +151,15 @@ class Image(TypedDict):
 
 
 class ClientImages(TypedDict):
-    """Some images of a client."""
+    """Some images of a client.
+
+    They were drawn at random if `size` and `changed` are there: how many images the client has, and for how
+    many of them adaptation changes the prediction. Earlier versions showed changed ones first.
+    """
 
     id: str
+    size: NotRequired[int]
+    changed: NotRequired[int]
     images: list[Image]
 
 

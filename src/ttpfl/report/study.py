@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ttpfl.evaluation.comparison import Comparison, Row
-from ttpfl.evaluation.summary import BASELINE, Line, Spread, average_ranks, lines
+from ttpfl.evaluation.summary import BASELINE, Lead, Line, Spread, average_ranks, lead, lines
 from ttpfl.report.numbers import listed
 from ttpfl.report.schema import Entry, Results, Run, Samples
 
@@ -38,7 +38,7 @@ class Case:
     @cached_property
     def lines(self) -> dict[str, Line]:
         """By label, over the clients of all seeds."""
-        return _lines(self.runs, list(self.accuracy))
+        return _lines(_comparison(self.runs, list(self.accuracy)))
 
     @cached_property
     def clients(self) -> int:
@@ -84,7 +84,15 @@ class Study:
 
         A client that is in several cases counts once, with its mean over them: it is one draw.
         """
-        return _lines(self.results["runs"], self.common)
+        return _lines(self._everywhere)
+
+    def lead(self, label: str, other: str) -> Lead:
+        """How far one common method is ahead of another over the same clients."""
+        return lead(self._everywhere, label, other)
+
+    @cached_property
+    def _everywhere(self) -> Comparison:
+        return _comparison(self.results["runs"], self.common)
 
     @cached_property
     def ranks(self) -> dict[str, float]:
@@ -178,9 +186,12 @@ def _identities(runs: Sequence[Run]) -> Iterator[Identity]:
             yield run["population"]["digest"], client["id"]
 
 
-def _lines(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, Line]:
-    rows = [_mean_row(same) for label in labels for same in _rows_by_client(runs, label)]
-    return {line.method: line for line in lines(Comparison(rows, {}))}
+def _lines(comparison: Comparison) -> dict[str, Line]:
+    return {line.method: line for line in lines(comparison)}
+
+
+def _comparison(runs: Sequence[Run], labels: Sequence[str]) -> Comparison:
+    return Comparison([_mean_row(same) for label in labels for same in _rows_by_client(runs, label)], {})
 
 
 def _rows_by_client(runs: Sequence[Run], label: str) -> list[list[Row]]:

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from ttpfl.errors import RecipeError, ReportError
-from ttpfl.evaluation.summary import Spread
+from ttpfl.evaluation.summary import Line, Spread
 from ttpfl.report.numbers import listed
 from ttpfl.report.reading import RESULTS, SAMPLES, checked_results, read_json, results_file
 from ttpfl.report.schema import Results
 from ttpfl.report.study import Ranking, Study, study
+from ttpfl.report.terminal import study_words
 
 MARK = "<!-- results -->"
 SHOWN = {"methods": "methods", "only": "cases", "entries": "lines"}  # keys of recipes, by what tables show
@@ -50,19 +50,14 @@ def accuracies(results: object) -> dict[str, dict[str, tuple[float, float | None
     }
 
 
-def terminal_table(results: object) -> Table:
-    """For people who look at a terminal."""
-    known = _known(results)
-    table = Table(box=box.SIMPLE_HEAD, title=known.results["recipe"]["title"])
-    cells = _cells(known)
-    if len(cells[0]) > len(cells):  # terminals have more room below than aside
-        cells = [list(column) for column in zip(*cells, strict=True)]
-        cells[0][0] = ""
-    for number, title in enumerate(cells[0]):
-        table.add_column(title, justify="right" if number else "left", no_wrap=not number)
-    for row in cells[1:]:
-        table.add_row(*row)
-    return table
+def terminal_words(results: object) -> list[Table | str]:
+    """For people who look at a terminal: a table, and what its columns mean."""
+    return study_words(_known(results))
+
+
+def lines_by_case(results: object) -> dict[str, list[Line]]:
+    """All figures of every entry in each case, over its clients."""
+    return {case.name: list(case.lines.values()) for case in _known(results).cases}
 
 
 def markdown(results: object) -> str:

@@ -1,5 +1,6 @@
 """The data: who the clients are, and which checks held."""
 
+import math
 from collections.abc import Iterator
 
 from ttpfl.report.chart import drawing, percent, said, stretched
@@ -12,13 +13,17 @@ from ttpfl.report.study import Study
 
 LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's images from which a cell has more colour
 ROOMY = 16  # classes; with more of them their names have no room
+CHARACTER, GAP, NARROW = 6.6, 6, 240  # pixels: of a heading, between two, and of the drawing on a phone
 MOST = 3  # classes that are named when a client is pointed at
 
 
 def audit(study: Study) -> Section:
     """What each run's population is, and its clients' class counts."""
     shown = {study.title(run["case"], run["seed"]): _panel(run) for run in study.results["runs"]}
-    caption = "Class counts of the target clients, one column each; fuller colour is a larger share."
+    caption = (
+        "Class counts of the target clients: a column for each client, a row for each class; fuller colour "
+        "is a larger share of the client's images."
+    )
     content = figure("audit-figure", caption, panels("Run", shown), _data(study))
     return Section("audit", "Data audit", content)
 
@@ -62,9 +67,24 @@ def _counts(run: Run) -> Html:
         listed("Class counts", run["case"], f"seed {run['seed']}"),
         f"{len(clients)} clients from left to right, {len(classes)} classes from top to bottom.",
         height,
-        stretched(_cells(clients), len(clients), len(classes), height), names, columns,
+        stretched(_cells(clients), len(clients), len(classes), height), names, columns, _headings(clients),
         class_="counts",
     )  # fmt: skip
+
+
+def _headings(clients: list[Client]) -> Iterator[Html]:
+    """Above the columns: the clients, by what tells their names apart; as many as a phone has room for."""
+    parts = [client["id"].rpartition("-") for client in clients]
+    same = len({head for head, *_ in parts}) == 1  # as in target-0, target-1
+    names = [
+        clipped(tail if same else client["id"], 8) for client, (*_, tail) in zip(clients, parts, strict=True)
+    ]
+    step = math.ceil(len(names) * (CHARACTER * max(map(len, names)) + GAP) / NARROW)
+    yield element("text", "target client", class_="axis", x=0, y=-24)
+    yield element("text", "class", class_="axis end", x=-8, y=-8)
+    for place in range(0, len(names), step):
+        middle = percent((place + 0.5) / len(names))
+        yield element("text", names[place], class_="tick middle", x=middle, y=-8)
 
 
 def _cells(clients: list[Client]) -> Iterator[Html]:

@@ -1,6 +1,9 @@
 """Accuracy of every client before and after adaptation, so that harmed clients are seen."""
 
-from ttpfl.report.chart import Axis, Canvas, percent, said
+import json
+from collections.abc import Mapping
+
+from ttpfl.report.chart import Axis, Canvas, beginning, percent, said
 from ttpfl.report.markup import Html, Node, element
 from ttpfl.report.numbers import listed, plain, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
@@ -16,13 +19,16 @@ def clients(study: Study) -> Section | None:
     methods = [label for label in study.order if label != BASELINE]
     if BASELINE not in study.common or not methods:
         return None
-    shown, number = {}, 0
+    shown, number, first_axes = {}, 0, []
     for run in study.results["runs"]:
-        shown[study.title(run["case"], run["seed"])] = _panel(run, methods[0], number)
+        axes = {label: _axis(run, label) for label in methods}
+        shown[study.title(run["case"], run["seed"])] = _panel(run, axes, number)
         number += len(run["clients"])
+        first_axes.append(axes[methods[0]])
     caption = (
         "Each client's accuracy without adaptation (ring) and with it (dot), clients in the order of the "
-        "first. A harmed client's dot lies below its ring."
+        "first. A harmed client's dot lies below its ring. The axis fits the method that is shown."
+        f"{beginning(*first_axes)}"
     )
     keys = [("ring", "no adaptation"), ("gain", "better"), ("harm", "harmed")]
     body = [_choice(methods), panels("Run", shown), legend(keys)]
@@ -48,14 +54,11 @@ def _choice(methods: list[str]) -> Html:
     )
 
 
-def _panel(run: Run, method: str, first_row: int) -> Html:
-    before, after = (entry["accuracy"] for label in (BASELINE, method) if (entry := entry_of(run, label)))
-    everything = [100 * a for entry in run["entries"] for a in entry["accuracy"]]
-    canvas = Canvas(
-        Axis(Scale(0, len(before)), f"{len(before)} clients", ticks=[]),
-        Axis(covering(everything), "accuracy, %"),
-        height=280,
-    )
+def _panel(run: Run, axes: Mapping[str, Axis], first_row: int) -> Html:
+    """The first method; axes of the others are there for the page's script."""
+    method = next(iter(axes))
+    before, after = _accuracy(run, BASELINE), _accuracy(run, method)
+    canvas = Canvas(Axis(Scale(0, len(before)), f"{len(before)} clients", ticks=[]), axes[method], height=280)
     order = sorted(range(len(before)), key=lambda number: before[number])
     pairs = [
         _pair(canvas, place, 100 * before[n], 100 * after[n], describe(run["clients"][n]), first_row + n)
@@ -66,10 +69,28 @@ def _panel(run: Run, method: str, first_row: int) -> Html:
         listed("Accuracy per client", run["case"], f"seed {run['seed']}"),
         "A ring and a dot for each client: without and with adaptation.",
         element(
-            "g", pairs, class_="pairs", data_low=scale.low, data_high=scale.high, data_height=canvas.height
+            "g", pairs, class_="pairs",
+            data_low=scale.low, data_high=scale.high, data_height=canvas.height, data_axes=_told(axes),
         ),
-    )
+    )  # fmt: skip
     return element("div", element("p", _summary(method, before, after), class_="told", role="status"), chart)
+
+
+def _accuracy(run: Run, label: str) -> list[float]:
+    entry = entry_of(run, label)
+    assert entry is not None  # of methods that every run has
+    return entry["accuracy"]
+
+
+def _axis(run: Run, label: str) -> Axis:
+    shown = [100 * value for one in (BASELINE, label) for value in _accuracy(run, one)]
+    return Axis(covering(shown), "accuracy, %")
+
+
+def _told(axes: Mapping[str, Axis]) -> str:
+    """Ends and marks of each method's axis, as JSON."""
+    ends = {label: {"low": axis.scale.low, "high": axis.scale.high} for label, axis in axes.items()}
+    return json.dumps({label: {**ends[label], "marks": axis.marks()} for label, axis in axes.items()})
 
 
 def _pair(canvas: Canvas, place: int, before: float, after: float, name: str, row: int) -> Html:

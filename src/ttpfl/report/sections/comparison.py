@@ -5,7 +5,7 @@ import math
 from ttpfl.evaluation.summary import RESAMPLES, Line, Spread
 from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, element, joined
-from ttpfl.report.numbers import DASH, listed, plain, signed, words
+from ttpfl.report.numbers import DASH, ends, listed, plain, signed, words
 from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.sections.overview import METHOD, accuracy, marks, name, over_seeds, overview, with_spread
@@ -15,7 +15,7 @@ ACCURACY = Column("Accuracy", "mean over clients, in percent")
 AGAINST_NONE = [
     Column("To none", "difference to no adaptation, in points"),
     Column("95 % interval", "of that difference, paired by client"),
-    Column("", sortable=False),
+    Column("Drawn", "the difference and its interval; the dashed line is zero", sortable=False),
     Column("Harmed", "clients with a lower accuracy than without adaptation"),
 ]
 AGAINST_PAPER = [
@@ -29,7 +29,7 @@ MORE = [
 
 
 def comparison(study: Study) -> Section:
-    """Tables in which the best is bold and the second underlined."""
+    """Tables in which the highest accuracy is bold and the second underlined."""
     tables = panels("Case", {case.name: _table(case) for case in study.cases})
     full = figure("comparison-table", _caption(study), tables, _data(study))
     body = joined(overview(study), full) if len(study.cases) > 1 else full
@@ -41,7 +41,7 @@ def _table(case: Case) -> Html:
     against_none, against_paper = BASELINE in case.lines, bool(case.paper)
     columns = [METHOD, ACCURACY, *AGAINST_NONE * against_none, *AGAINST_PAPER * against_paper, *MORE]
     mark = marks({label: line.accuracy for label, line in case.lines.items()})
-    scale = covering((end for line in case.lines.values() for end in line.interval), also=[0])
+    scale = covering((end for line in case.lines.values() for end in _reach(line)), also=[0])
     rows = [
         [
             name(label),
@@ -59,11 +59,13 @@ def _table(case: Case) -> Html:
 def _against_none(line: Line, scale: Scale) -> list[Cell]:
     if line.method == BASELINE:
         return [Cell(DASH, 0.0), Cell(DASH, 0.0, "quiet"), Cell(None), Cell(DASH, 0.0)]
-    low, high = line.interval
-    verdict = "gain" if low > 0 else "harm" if high < 0 else ""
+    verdict = ""
+    if line.interval is not None:
+        low, high = line.interval
+        verdict = "gain" if low > 0 else "harm" if high < 0 else ""
     return [
         Cell(signed(line.difference), line.difference, verdict),
-        Cell(f"{signed(low)} to {signed(high)}", low, "quiet"),
+        Cell(ends(line.interval), None if line.interval is None else line.interval[0], "quiet"),
         Cell(_whisker(scale, line, verdict)),
         Cell(str(line.harmed), line.harmed),
     ]
@@ -75,20 +77,28 @@ def _against_paper(case: Case, label: str) -> list[Cell]:
     return [Cell(with_spread(plain(mean), spread), mean, "quiet"), Cell(signed(away), away)]
 
 
+def _reach(line: Line) -> tuple[float, ...]:
+    """Where a line's drawing begins and ends."""
+    return line.interval or (line.difference,)
+
+
 def _whisker(scale: Scale, line: Line, verdict: str) -> Html:
-    """The difference as a point with its interval as a line; the dashed line is zero."""
-    zero, (low, high) = percent(scale(0)), (percent(scale(end)) for end in line.interval)
+    """The difference as a point with its interval, if there is one, as a line; the dashed line is zero."""
+    zero, span = percent(scale(0)), None
+    if line.interval is not None:
+        low, high = (percent(scale(end)) for end in line.interval)
+        span = element("line", class_="span", x1=low, x2=high, y1="10", y2="10")
     return element(
         "svg",
         element("line", class_="zero", x1=zero, x2=zero, y1="0", y2="20"),
-        element("line", class_="span", x1=low, x2=high, y1="10", y2="10"),
+        span,
         element("circle", cx=percent(scale(line.difference)), cy="10", r="3.5"),
         class_=f"whisker {verdict}".strip(), width="120", height="20", aria_hidden="true",
     )  # fmt: skip
 
 
 def _caption(study: Study) -> str:
-    text = f"Mean accuracy over clients in percent{over_seeds(study)}; best bold, second underlined."
+    text = f"Mean accuracy over clients in percent{over_seeds(study)}; highest bold, second underlined."
     if BASELINE not in study.common:
         return text
     several = len(study.seeds) > 1
@@ -97,6 +107,7 @@ def _caption(study: Study) -> str:
         f"{text} The interval of the difference to no adaptation is paired: {drawn} are drawn again "
         f"{RESAMPLES:,} times; coloured where it does not hold zero. Harmed are clients that had a higher "
         f"accuracy without adaptation{', counted over all seeds' * several}, of {_clients(study)}."
+        f"{' One client gives no interval.' * any(case.clients == 1 for case in study.cases)}"
     )
 
 
@@ -111,7 +122,7 @@ def _data(study: Study) -> Data:
     rows: list[list[Value]] = []
     for case in study.cases:
         for label, line in case.lines.items():
-            change = (line.difference, *line.interval)
+            change = (line.difference, *(line.interval or (None, None)))
             paper = case.paper.get(label, (None, None))
             counts = (line.harmed, case.clients)
             rest = (line.worst_decile, line.loss, line.ece, line.entropy)

@@ -2,6 +2,7 @@
 
 import math
 
+from ttpfl.evaluation.cost import COST
 from ttpfl.evaluation.summary import Line
 from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, element
@@ -10,12 +11,13 @@ from ttpfl.report.parts import Cell, Column, Data, Section, figure, table
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.study import BASELINE, Study
 
+KILOBYTE = 1000  # bytes; less memory than that is not drawn
 COLUMNS = [
     Column("Method", numeric=False),
-    Column("Time", "per batch, in plain forward passes"),
-    Column("", sortable=False),
+    Column("Cost", "time, as a multiple of the plain model's"),
+    Column("Drawn", "on a logarithmic scale", sortable=False),
     Column("Memory", "beside the model"),
-    Column("", sortable=False),
+    Column("Drawn", "on a logarithmic scale", sortable=False),
     Column("Accuracy", "mean over all clients, in percent"),
 ]
 
@@ -27,15 +29,14 @@ def cost(study: Study) -> Section | None:
     if not known:
         return None
     times = covering((line.time for line in known), also=[1.0], log=True)
-    memory = covering((line.extra_bytes for line in known if line.extra_bytes), log=True)
+    memory = covering((line.extra_bytes for line in known if line.extra_bytes >= KILOBYTE), log=True)
     rows = [_row(line, times, memory) for line in known]
     caption = (
-        "Time per batch in plain forward passes of the same model and memory that is "
-        "kept beside the model; medians over clients, points on logarithmic scales. Times vary "
-        "from run to run."
+        f"{COST} Memory is what a method keeps beside the model. Medians over clients, drawn on logarithmic "
+        "scales. Times vary from run to run."
     )
     data = Data(
-        ["method", "time_in_forward_passes", "extra_bytes", "accuracy"],
+        ["method", "cost", "extra_bytes", "accuracy"],
         [[line.method, line.time, line.extra_bytes, line.accuracy] for line in known],
     )
     return Section("cost", "Cost", figure("cost-table", caption, table("Cost", COLUMNS, rows), data))
@@ -47,14 +48,12 @@ def _row(line: Line, times: Scale, memory: Scale) -> list[Cell]:
         Cell(f"{plain(line.time, 1)}\N{MULTIPLICATION SIGN}", line.time),
         Cell(_dot(times, line.time)),
         Cell(size(line.extra_bytes), line.extra_bytes),
-        Cell(_dot(memory, line.extra_bytes)),
+        Cell(_dot(memory, line.extra_bytes) if line.extra_bytes >= KILOBYTE else None),
         Cell(plain(line.accuracy), line.accuracy, "quiet"),
     ]
 
 
-def _dot(scale: Scale, value: float) -> Html | None:
-    if not value > 0:
-        return None
+def _dot(scale: Scale, value: float) -> Html:
     place = percent(scale(value))
     return element(
         "svg",

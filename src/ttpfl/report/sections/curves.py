@@ -7,11 +7,12 @@ from statistics import fmean
 from typing import Any
 
 from ttpfl.report.chart import Axis, Canvas
-from ttpfl.report.markup import Html, element
-from ttpfl.report.numbers import short
+from ttpfl.report.markup import Html, element, joined
+from ttpfl.report.numbers import listed, short
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import covering
 from ttpfl.report.schema import Record, Run
+from ttpfl.report.sections.flat_curves import SOURCE, Curve, flat_targets
 from ttpfl.report.sections.variation import varied
 from ttpfl.report.study import Case, Study
 
@@ -21,19 +22,6 @@ MOST = 16  # points of a line that can be pointed at; the data have all
 COLOURS = 5  # classes s1 to s5; s0 is grey
 DASHES = 4  # classes d0 to d3; with as many colours, 20 lines are different
 TRAINING = "Global training"
-SOURCE = {"train": "source, training data", "validation": "source, validation data"}
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One figure over the rounds."""
-
-    case: str
-    stage: str
-    seed: int
-    name: str
-    loss: bool
-    points: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +32,8 @@ class Reading:
     line: Callable[[Curve], str]
     classes: Mapping[str, str]
     """By line, in the order of the legend."""
+    panel: str
+    """What tells charts of one panel from those of others, for those who do not see the page."""
     calm: bool = False
     """Whether lines that jump are drawn faintly, with their running means on top."""
 
@@ -61,7 +51,8 @@ def curves(study: Study) -> Section | None:
     if len(study.seeds) > 1:
         caption += " Each seed has its own line."
     content = figure("curves-figure", caption, panels("Case", dict(_panels(study, every))), _data(every))
-    return Section("curves", "Training and rate learning", content)
+    told = [element("p", sentence, class_="told") for sentence in flat_targets(every)]
+    return Section("curves", "Training and rate learning", joined(*told, content))
 
 
 def _panels(study: Study, every: Sequence[Curve]) -> Iterator[tuple[str, list[Html]]]:
@@ -74,8 +65,12 @@ def _panels(study: Study, every: Sequence[Curve]) -> Iterator[tuple[str, list[Ht
     for title, cases in groups.items():
         found = [curve for curve in every if curve.case in cases]
         shared, own = _divided(found, len(cases))
+        panel = title if len(groups) > 1 else ""
         if found:
-            yield title, [*_panel(shared, _of_all(cases, by_name)), *_panel(own, _over(cases))]
+            yield (
+                title,
+                [*_panel(shared, _of_all(cases, by_name, panel)), *_panel(own, _over(cases, panel))],
+            )
 
 
 def _divided(found: Sequence[Curve], cases: int) -> tuple[list[Curve], list[Curve]]:
@@ -87,16 +82,18 @@ def _divided(found: Sequence[Curve], cases: int) -> tuple[list[Curve], list[Curv
     return shared, [curve for equal in same.values() if len(equal) < cases for curve in equal]
 
 
-def _of_all(cases: Sequence[str], classes: Mapping[str, str]) -> Reading:
+def _of_all(cases: Sequence[str], classes: Mapping[str, str], panel: str) -> Reading:
     """A stage in one chart, with a line for each figure."""
     same = ", the same in every case" if len(cases) > 1 else ""
-    return Reading(lambda curve: curve.stage + same, lambda curve: curve.name, classes)
+    return Reading(lambda curve: curve.stage + same, lambda curve: curve.name, classes, panel)
 
 
-def _over(cases: Sequence[str]) -> Reading:
+def _over(cases: Sequence[str], panel: str) -> Reading:
     """One line for each case, in charts of their own for source and target clients."""
     classes = {case: f"s{1 + place % COLOURS} d{place % DASHES}" for place, case in enumerate(cases)}
-    return Reading(lambda curve: f"{curve.stage}: {curve.name}", lambda curve: curve.case, classes, calm=True)
+    return Reading(
+        lambda curve: f"{curve.stage}: {curve.name}", lambda curve: curve.case, classes, panel, calm=True
+    )
 
 
 def _of_case(case: Case) -> Iterator[Curve]:
@@ -192,7 +189,9 @@ def _chart(title: str, name: str, chosen: Sequence[Curve], reading: Reading) -> 
     )
     lines = [_line(canvas, curve, factor, name, reading) for curve in chosen]
     description = f"{len(chosen)} lines over the rounds."
-    return element("div", element("h5", title), canvas.drawn(f"{title}: {name}", description, lines))
+    title = f"{title}: {name}"
+    chart = canvas.drawn(listed(title, reading.panel), description, lines)
+    return element("div", element("h5", title), chart)
 
 
 def _line(canvas: Canvas, curve: Curve, factor: float, name: str, reading: Reading) -> Iterator[Html]:

@@ -23,7 +23,7 @@ def overview(study: Study) -> Html:
         ]
         for label in study.labels
     ]
-    caption = f"Mean accuracy over clients in percent{over_seeds(study)}. Best bold, second underlined."
+    caption = f"Mean accuracy over clients in percent{over_seeds(study)}. Highest bold, second underlined."
     if any(ranking.paper for ranking in study.rankings):
         caption += " In brackets: the ranks that the paper's figures give to the same methods."
     return figure("overview", caption, table("Accuracy by case", columns, rows), _data(study))
@@ -71,9 +71,11 @@ def with_spread(mean: Node, spread: float) -> Node:
 
 
 def over_seeds(study: Study) -> str:
-    """What the spread in a table is."""
+    """What the spread in a table is, or why there is none."""
     seeds = len(study.seeds)
-    return f", mean \N{PLUS-MINUS SIGN} standard deviation over {seeds} seeds" if seeds > 1 else ""
+    if seeds == 1:
+        return " (one seed gives no spread over seeds)"
+    return f", mean \N{PLUS-MINUS SIGN} standard deviation over {seeds} seeds"
 
 
 def _marked(text: str, mark: str | None) -> Node:

@@ -1,6 +1,7 @@
 """Images of some clients, with what the model says of them before and after adaptation."""
 
 from ttpfl.report.markup import Html, element
+from ttpfl.report.numbers import share
 from ttpfl.report.parts import Data, Section, Value, figure, panels
 from ttpfl.report.png import png_address
 from ttpfl.report.schema import Answer, ClientImages, Image, Samples
@@ -26,17 +27,33 @@ def pictures(study: Study) -> Section | None:
         ]
     method = samples.get("after") or "adaptation"
     caption = (
-        "Images of clients as the model sees them. Under each its class, then the prediction without "
-        f"adaptation and with {method}, with the model's confidence."
+        f"Images as the model sees them{_clients(samples)}. {_choice(samples)} Under each image its class, "
+        f"then the prediction without adaptation and with {method}, with the model's confidence."
     )
     content = figure("pictures-figure", caption, panels("Run", shown), _data(samples))
     return Section("pictures", "What the model sees", content)
 
 
+def _clients(samples: Samples) -> str:
+    """Which clients were chosen; with fewer than three there was no choice."""
+    if max(len(run["clients"]) for run in samples["runs"]) < 3:
+        return ""
+    return " at three clients: the one that gains most, one in the middle, and the one that gains least"
+
+
+def _choice(samples: Samples) -> str:
+    """How the images were chosen, which decides what they can show."""
+    if all("changed" in client for run in samples["runs"] for client in run["clients"]):
+        return "The images of a client are drawn at random."
+    return "Images whose prediction changes come first, so they say nothing about how often that happens."
+
+
 def _client(client: ClientImages, name: str) -> Html:
     images = client["images"]
     right = [sum(image[when]["answer"] == image["label"] for image in images) for when in ("before", "after")]
-    told = f" {right[0]} of {len(images)} right before, {right[1]} after"
+    told = f" of these {len(images)}, {right[0]} right before and {right[1]} after"
+    if (size := client.get("size")) and (changed := client.get("changed")) is not None:
+        told += f"; adaptation changes {changed} of all {size} predictions ({share(100 * changed / size, 0)})"
     return element(
         "div",
         element("h5", name, element("small", told)),

@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ttpfl.report.chart import Axis, Canvas
+from ttpfl.report.chart import Axis, Canvas, beginning
 from ttpfl.report.markup import Html, element, joined
 from ttpfl.report.numbers import clipped, plain, short
 from ttpfl.report.parts import Data, Section, figure
@@ -55,6 +55,7 @@ def _figure(study: Study, name: str, cases: dict[float, Case]) -> Html:
     caption = f"Mean accuracy over clients for each {name}" + (
         f"; methods beyond the first {COLOURED} in grey." if "s0" in classes.values() else "."
     )
+    caption += beginning(canvas.y)
     rows = [[x, *(case.lines[label].accuracy for label in labels)] for x, case in cases.items()]
     return figure(f"variation-{_slug(name)}", caption, body, Data([name, *labels], rows))
 

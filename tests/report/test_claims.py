@@ -1,0 +1,181 @@
+"""What the page claims is what the figures can carry."""
+
+import re
+from typing import Any
+
+import made_up
+import pytest
+from made_up import with_accuracies
+from page_reader import Element, data, read, table
+
+from ttpfl.report import page
+from ttpfl.report.scale import covering
+
+DASH, MINUS, SPACE = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
+
+
+def headlines(found: dict[str, Any]) -> list[str]:
+    return [sentence.text for sentence in read(page(found)).one("div", class_="findings").all("p")]
+
+
+def test_a_lead_within_its_interval_makes_nobody_the_best() -> None:
+    """By hand: the two clients' differences are +10 and -5 points, so the interval is from -5 to +10."""
+    best, *_ = headlines(with_accuracies(none=[0.4, 0.4], tent=[0.5, 0.55], em=[0.6, 0.5]))
+    assert best == (
+        f"Of 3 methods em has the highest accuracy (55.00{SPACE}%), over 2 clients. It is ahead of tent, the "
+        f"next, by 2.50 points in mean accuracy (95{SPACE}% interval, paired by client: {MINUS}5.00 to "
+        "+10.00): too close to call."
+    )
+
+
+def test_a_lead_at_every_client_makes_the_best() -> None:
+    """Clients differ far more than methods do; paired, that does not matter."""
+    best, *_ = headlines(with_accuracies(none=[0.1, 0.8], tent=[0.2, 0.88], em=[0.21, 0.9]))
+    assert "em is best by accuracy (55.50" in best
+    assert best.endswith("by 1.50 points in mean accuracy (95\N{NO-BREAK SPACE}% interval, paired by client: "
+                         "+1.00 to +2.00).")  # fmt: skip
+
+
+def test_the_first_by_rank_may_be_behind_by_accuracy() -> None:
+    found = with_accuracies(("a", "b", "c"), none=[0.4, 0.4], em=[0.5, 0.5], tent=[0.49, 0.49])
+    found["runs"][2]["entries"][1]["accuracy"] = [0.45, 0.45]
+    found["runs"][2]["entries"][2]["accuracy"] = [0.9, 0.9]
+    best, *_ = headlines(found)
+    assert "em has the lowest average rank (1.3)" in best
+    assert "It is behind tent, the next, by 14.33 points" in best
+
+
+def test_one_client_gives_no_interval() -> None:
+    found = with_accuracies(none=[0.4], em=[0.5], tent=[0.45])
+    document, (best, gain, _) = read(page(found)), headlines(found)
+    assert best.endswith("over 1 client. It is ahead of tent, the next, by 5.00 points in mean accuracy; one "
+                         "client gives no interval.")  # fmt: skip
+    assert "+10.00 points (one client gives no interval), with none of 1 client harmed" in gain
+    cells = table(document, "Comparison")["em"]
+    assert (cells["To none"].text, cells["95 % interval"].text) == ("+10.00", DASH)
+    assert not {"gain", "harm"} & set(cells["To none"].classes)
+    assert len(cells["Drawn"].all("circle")) == 1
+    assert not cells["Drawn"].all("line", class_="span")
+    caption = document.one("figure", id="comparison-table").one("figcaption").text
+    assert caption.count("One client gives no interval.") == 1
+    row = next(row for row in data(document, "comparison-table") if row["method"] == "em")
+    assert (row["difference"], row["low"], row["high"]) == (10, None, None)
+
+
+def test_an_interval_of_several_equal_clients_has_no_width() -> None:
+    found = with_accuracies(none=[0.4, 0.5, 0.6], em=[0.5, 0.6, 0.7])
+    assert table(read(page(found)), "Comparison")["em"]["95 % interval"].text == "+10.00 to +10.00"
+    assert "One client gives no interval" not in page(found)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_one_seed_gives_no_spread(seeds: int) -> None:
+    found = made_up.results(("a", "b"), ["none", "em"], clients=3, seeds=seeds)
+    captions = [figure.one("figcaption").text for figure in read(page(found)).all("figure")]
+    assert sum("one seed gives no spread" in caption for caption in captions) == (2 if seeds == 1 else 0)
+
+
+@pytest.mark.parametrize("cases", [made_up.CASES, ("cohort=15", "cohort=60", "other"), ("",)])
+def test_no_two_charts_have_one_title(cases: tuple[str, ...]) -> None:
+    found = made_up.results(cases, ["none", "em", "atp-batch", "atp-online"], clients=4, seeds=2)
+    document = read(page(found, made_up.samples(found, cases[0])))
+    titles = [title.text for title in document.all("title")]
+    assert len(set(titles)) == len(titles)
+    for panel in document.all("div", class_="multiples"):
+        shown = [heading.text for heading in panel.all("h5")]
+        assert len(set(shown)) == len(shown)
+
+
+def test_no_column_is_without_a_heading() -> None:
+    document = read(page(made_up.results(clients=4)))
+    headings = [header for head in document.all("thead") for header in head.all("th")]
+    assert len(headings) > 40
+    assert all(header.text for header in headings)
+
+
+def test_the_axis_of_clients_fits_what_is_shown() -> None:
+    """A method that is not shown, and that is far worse, does not squeeze the others."""
+    shown = {"none": [0.75, 0.8, 0.85], "em": [0.73, 0.85, 0.89], "tent": [0.41, 0.42, 0.43]}
+    figure = read(page(with_accuracies(**shown))).one("figure", id="clients-figure")
+    low, high = (
+        float(figure.one("g", class_="pairs").attributes[f"data-{end}"] or "") for end in ("low", "high")
+    )
+    assert (low, high) == (70, 90)
+    ticks = [text.text for text in figure.one("g", class_="y-axis").all("text")]
+    assert ticks == ["70", "75", "80", "85", "90"]
+    assert "The axis does not begin at zero." in figure.one("figcaption").text
+    other = covering([41.0, 85.0])
+    assert f'"tent": {{"low": {other.low}, "high": {other.high}' in str(
+        figure.one("g", class_="pairs").attributes["data-axes"]
+    )
+
+
+def test_columns_of_the_audit_are_named_after_clients() -> None:
+    found = made_up.results(("hybrid",), ["none", "em"], clients=12, seeds=1)
+    audit = read(page(found)).one("figure", id="audit-figure")
+    texts = [text.text for text in audit.all("text")]
+    assert texts[-14:] == ["target client", "class", *map(str, range(12))]
+    for run in found["runs"]:
+        for number, client in enumerate(run["clients"]):
+            client["id"] = f"hospital {number} of the north"  # nothing to leave out, and no room
+    audit = read(page(found)).one("figure", id="audit-figure")
+    headings = audit.all("text", class_="middle")
+    assert 1 < len(headings) < 12
+    assert all(len(heading.text) <= 8 for heading in headings)
+
+
+@pytest.mark.parametrize(("held", "shown"), [(0, "none"), (4, "< 1 kB"), (46_000, "46.0 kB")])
+def test_memory_is_said_sensibly(held: int, shown: str) -> None:
+    found = made_up.results(("hybrid",), ["none", "em"], clients=3, seeds=1)
+    found["runs"][0]["entries"][1]["extra_bytes"] = [held] * 3
+    assert table(read(page(found)), "Cost")["em"]["Memory"].text == shown
+
+
+def curves(document: Element) -> list[str]:
+    return [told.text for told in document.one("section", id="curves").all("p", class_="told")]
+
+
+def with_learning(source: list[float], target: list[float]) -> dict[str, Any]:
+    found = made_up.results(("hybrid",), ["none", "atp-batch"], clients=3, seeds=1, rounds=4)
+    rounds = zip(source, target, strict=True)
+    found["runs"][0]["entries"][1]["rates"]["history"] = [
+        {"round": number, "validation_accuracy": at_source, "target": {"batch": at_target}}
+        for number, (at_source, at_target) in enumerate(rounds)
+    ]
+    return found
+
+
+def test_flat_target_curves_beside_rising_source_curves_are_said() -> None:
+    """By hand: of eight rounds the first two have the mean 0.60 and the last two 0.65."""
+    source, flat = [0.59, 0.61, 0.62, 0.63, 0.63, 0.64, 0.65, 0.65], [0.5] * 7 + [0.51]
+    (told,) = curves(read(page(with_learning(source, flat))))
+    assert told == (
+        "Rate learning, atp-batch, hybrid: at source clients accuracy still rises by 5.0 points after round "
+        "0, while at target clients it is flat (target, batch: +0.5; flat is a change of less than 1 point). "
+        "These rounds help the source clients, not the new ones."
+    )
+    rising = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.51, 0.51]
+    assert curves(read(page(with_learning(source, rising)))) == []  # by a whole point
+    assert curves(read(page(with_learning([0.6] * 6 + [0.619] * 2, flat)))) == []  # by less than two
+
+
+def test_how_images_were_chosen_is_said() -> None:
+    found = made_up.results(("hybrid",), clients=4, seeds=1)
+    samples = made_up.samples(found)
+    for client in samples["runs"][0]["clients"]:
+        client |= {"size": 200, "changed": 24}
+    shown = read(page(found, samples)).one("figure", id="pictures-figure")
+    assert "drawn at random" in shown.one("figcaption").text
+    assert "the one that gains most, one in the middle" in shown.one("figcaption").text
+    headings = [heading.text for heading in shown.all("h5")]
+    assert len(headings) == 3
+    assert all(
+        re.search(rf"adaptation changes 24 of all 200 predictions \(12{SPACE}%\)", h) for h in headings
+    )
+
+
+def test_images_of_earlier_versions_were_not_random() -> None:
+    found = made_up.results(("hybrid",), clients=4, seeds=1)
+    caption = read(page(found, made_up.samples(found))).one("figure", id="pictures-figure").one("figcaption")
+    assert "Images whose prediction changes come first" in caption.text
+    assert "random" not in caption.text

@@ -1,0 +1,127 @@
+"""The last table of `run`, `demo` and `compare`: narrow, the first method on top, differences to none."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import made_up
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ttpfl.cli import app
+from ttpfl.cli.output import plain
+from ttpfl.evaluation import Comparison
+from ttpfl.evaluation.cost import COST
+from ttpfl.evaluation.summary import lines
+from ttpfl.report.tables import lines_by_case, terminal_words
+from ttpfl.report.terminal import methods_words
+
+DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+RESULTS = sorted((Path(__file__).resolve().parents[2] / "results").glob("*.json"))
+
+
+def shown(words: list[Any], width: int = 80) -> list[str]:
+    """What a terminal of this width shows; nothing may be cut off."""
+    console = Console(width=width, file=io.StringIO(), color_system=None, markup=False)
+    for part in words:
+        console.print(part)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert not any("…" in line for line in lines)
+    return [line.rstrip() for line in lines]
+
+
+def results(cases: tuple[str, ...] = ("",), seeds: int = 1, **by_method: list[float]) -> dict[str, Any]:
+    found = made_up.with_accuracies(cases, seeds, **by_method)
+    for run in found["runs"]:
+        for entry in run["entries"]:
+            entry["time"] = [2.0] * len(entry["accuracy"])
+    return found
+
+
+def test_the_highest_accuracy_is_on_top() -> None:
+    """By hand: em gains 10 and 30 points, tent loses 10 at both clients."""
+    found = results(none=[0.5, 0.5], tent=[0.4, 0.4], em=[0.6, 0.8])
+    words = terminal_words(found)
+    rows = [line.split() for line in shown(words) if line]
+    start = next(n for n, row in enumerate(rows) if row[0] == "method")
+    assert rows[start] == ["method", "accuracy", "to", "none", "95", "%", "interval", "harmed", "cost"]
+    assert rows[start + 2 : start + 5] == [
+        ["em", "70.00", "+20.00", "+10.00", "to", "+30.00", "0", "2.0x"],
+        ["none", "50.00", DASH, DASH, DASH, "2.0x"],
+        ["tent", "40.00", f"{MINUS}10.00", f"{MINUS}10.00", "to", f"{MINUS}10.00", "2", "2.0x"],
+    ]
+    said = " ".join(str(words[-1]).split())
+    assert "mean over 2 clients" in said
+    assert "One seed gives no spread over seeds." in said
+    assert COST in said
+    assert "One client" not in said
+
+
+def test_one_client_gives_a_dash_and_a_word() -> None:
+    words = terminal_words(results(none=[0.5], em=[0.6]))
+    assert ["em", "60.00", "+10.00", DASH, "0", "2.0x"] in [line.split() for line in shown(words)]
+    assert " ".join(str(words[-1]).split()).count("One client gives no interval.") == 1
+
+
+def test_seeds_have_a_spread() -> None:
+    found = results(seeds=2, none=[0.5, 0.5], em=[0.6, 0.6])
+    found["runs"][1]["entries"][1]["accuracy"] = [0.8, 0.8]
+    words = terminal_words(found)
+    assert any(line.split()[:2] == ["em", "70.00±14.14"] for line in shown(words) if line)
+    assert "One seed" not in str(words[-1])
+
+
+def test_three_cases_stand_beside_each_other() -> None:
+    """Differences are over the clients of all cases: 10, 10 and 40 points."""
+    found = results(made_up.CASES, none=[0.4, 0.5], em=[0.5, 0.6])
+    found["runs"][2]["entries"][1]["accuracy"] = [0.8, 0.9]
+    text = shown(terminal_words(found))
+    assert ["em", "55.00", "55.00", "85.00", "1.0", "+20.00"] in [line.split()[:6] for line in text]
+    assert "over the clients of all cases" in " ".join(text)
+
+
+def test_many_cases_stand_below_each_other() -> None:
+    cases = tuple(f"batch={size}" for size in (1, 5, 10, 20, 50, 100, 200))
+    text = [line.split() for line in shown(terminal_words(results(cases, none=[0.5, 0.6], em=[0.6, 0.7])))]
+    for case in cases:
+        first = text.index([case, "em", "65.00", "+10.00", "+10.00", "to", "+10.00", "0", "2.0x"])
+        assert text[first + 1][:2] == ["none", "55.00"]
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_every_committed_result_fits_a_terminal(path: Path) -> None:
+    found = json.loads(path.read_text())
+    text = shown(terminal_words(found))
+    assert max(map(len, text)) <= 80
+    labels = {entry["label"] for run in found["runs"] for entry in run["entries"]}
+    words = " ".join(text)
+    assert all(part in words for label in labels for part in label.split())
+
+
+def test_a_comparison_without_none_has_no_difference() -> None:
+    cost = {"time": 2.0, "extra_bytes": 5}
+    row = {"method": "em", "loss": 1.0, "ece": 0.1, "entropy": 0.5, "cost": cost}
+    found = Comparison([{**row, "client": str(n), "accuracy": 0.5} for n in range(2)], {})
+    text = shown(methods_words(lines(found), clients=2))
+    assert ["method", "accuracy", "cost"] in [line.split() for line in text]
+    assert "To none" not in " ".join(text)
+
+
+def test_json_has_all_figures() -> None:
+    found = results(("a", "b"), none=[0.5], em=[0.6])
+    facts = plain(lines_by_case(found))
+    assert list(facts) == ["a", "b"]
+    em = facts["a"][1]
+    assert (em["method"], em["interval"], em["harmed"], em["time"]) == ("em", None, 0, 2.0)
+    assert {"accuracy", "difference", "worst_decile", "loss", "ece", "entropy", "extra_bytes"} < set(em)
+
+
+def test_a_run_prints_and_tells_it(tmp_path: Path) -> None:
+    words = ["run", "figure9-toy", "--preset", "smoke", "--out", str(tmp_path)]
+    text = CliRunner().invoke(app, words)
+    assert text.exit_code == 0, text.output
+    assert "Accuracy in percent" in text.stdout
+    facts = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert set(facts) == {"results", "report", "accuracy", "methods"}
