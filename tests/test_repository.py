@@ -31,7 +31,8 @@ def test_the_container_has_all_that_the_wheel_is_built_from() -> None:
 
 def test_hooks_are_programs_of_the_environment() -> None:
     path = ROOT / ".pre-commit-config.yaml"
-    pytest.importorskip("pre_commit.clientlib").load_config(path)  # it is sound
+    reason = "pre-commit is not installed: pip install pre-commit"
+    pytest.importorskip("pre_commit.clientlib", reason=reason).load_config(path)  # it is sound
     for repository in yaml.safe_load(path.read_text())["repos"]:
         assert repository["repo"] == "local"  # nothing is fetched
         for hook in repository["hooks"]:

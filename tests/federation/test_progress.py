@@ -1,8 +1,8 @@
 """What is shown beside a run."""
 
-import importlib.util
 import io
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,15 @@ def test_the_terminal_is_given_back_after_an_error() -> None:
     assert text.count(hide) == text.count(show) == 1
 
 
+def test_tensorboard_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    with pytest.raises(FederationError, match="pip install tensorboard"):
+        TensorBoard(str(tmp_path))
+
+
 def test_tensorboard(tmp_path: Path) -> None:
-    if importlib.util.find_spec("tensorboard") is None:
-        with pytest.raises(FederationError, match="pip install tensorboard"):
-            TensorBoard(str(tmp_path))
-        pytest.skip("the package tensorboard is not installed")
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install tensorboard")
     settings = TrainSettings(rounds=2, batch_size=4, workers=0)
     train(linear(), clients(), settings, callbacks=[TensorBoard(str(tmp_path))])
     assert any(path.stat().st_size for path in tmp_path.iterdir())
