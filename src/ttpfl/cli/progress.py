@@ -118,7 +118,7 @@ def lines(
     def advance(done: int, total: int | None, figures: str = "", /) -> None:
         nonlocal last, due
         last = in_words(unit, done, total, figures, pace.left(done, total))
-        if clock() >= due and done != total:
+        if clock() >= due or (titled and done == total):
             say(last)
             last, due = "", clock() + INTERVAL
 
