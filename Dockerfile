@@ -1,12 +1,12 @@
 # ttpfl on CPUs, as a user without rights:
-#   docker build -t ttpfl --build-arg TORCH_INDEX=ADDRESS .
+#   docker build -t ttpfl .
 #   docker run --rm -v "$PWD:/work" ttpfl demo
-# ADDRESS is the index of torch's builds for CPUs, as pytorch.org names it under "Get started". Without it the
-# image works as well, but has the libraries for GPUs in it, which are some gigabytes. The folder that is mounted
-# must be writable for user 1000.
+# torch comes from PyTorch's index of builds for CPUs. With --build-arg TORCH_INDEX= it comes from pip's usual index,
+# and the libraries of CUDA are in the image, which are gigabytes. The folder that is mounted must be writable for
+# user 1000.
 FROM python:3.11-slim
 
-ARG TORCH_INDEX=
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY constraints.txt /src/
 # torch first and pinned, so that nothing else decides which build is taken.
 RUN pip install --no-cache-dir -c /src/constraints.txt "$(grep '^torch==' /src/constraints.txt)" \

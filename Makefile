@@ -2,7 +2,13 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
+# What the demo needs is installed first; everything else needs the rest as well.
+DEMO_READY := $(VENV)/.ready-demo
 READY := $(VENV)/.ready
+# Where torch comes from, if not from pip's usual index. On Linux that has the builds for CUDA, which are
+# gigabytes; make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build for CPUs.
+TORCH_INDEX ?=
 # One thread per test process: two of them run side by side.
 TEST_ENV := OMP_NUM_THREADS=1
 
@@ -11,14 +17,20 @@ TEST_ENV := OMP_NUM_THREADS=1
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(READY): pyproject.toml constraints.txt
+$(DEMO_READY): pyproject.toml constraints.txt
+	@echo "Installing ttpfl and torch into $(VENV); this takes minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	# torch first and pinned, so that nothing else decides which build is taken.
-	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(PIP) "$$(grep '^torch==' constraints.txt)" $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	$(PIP) -e '.[demo]'
 	touch $@
 
-demo: $(READY) ## Train, learn rates, compare all methods on new clients, and write a report
+$(READY): $(DEMO_READY)
+	@echo "Installing the tools for tests and documentation into $(VENV); this takes minutes."
+	$(PIP) -e '.[dev]'
+	touch $@
+
+demo: $(DEMO_READY) ## Train, learn rates, compare all methods on new clients, and write a report
 	$(TEST_ENV) $(BIN)/ttpfl demo
 
 test: lint ## Linters, types, doctests and tests (minutes)

@@ -42,13 +42,20 @@ def real_data() -> Path:
         return Path(given)
     unpack = SHARED / "data" / "unpack.py"
     if not unpack.exists():
-        pytest.skip(f"no real data: TTPFL_TEST_DATA is not set and there is no {unpack}")
+        pytest.skip("no real data sets: set TTPFL_TEST_DATA to a folder with them (docs/how-to/data.md)")
     directory = Path(tempfile.gettempdir()) / f"ttpfl-real-data-{getpass.getuser()}"
     directory.mkdir(exist_ok=True)
     with open(directory / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process unpacks, the others wait
         subprocess.run([sys.executable, unpack, "--to", directory, "cifar10", "digits5", "pacs"], check=True)
     return directory
+
+
+def needed(path: Path) -> Path:
+    """A file or folder of the real data; the test is skipped where it is missing."""
+    if not path.exists():
+        pytest.skip(f"no real data: put {path.name} into {path.parent} (docs/how-to/data.md)")
+    return path
 
 
 @pytest.fixture(autouse=True)

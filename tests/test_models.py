@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 import ttpfl
-from conftest import SHARED
+from conftest import SHARED, needed
 
 # The state keys of torchvision's ResNets begin and end like this (torchvision 0.2x documentation).
 KEYS_18 = ["conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"]
@@ -96,8 +96,8 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
 IMAGENET = SHARED / "data" / "resnet18_imagenet_backbone_fp16.pth"
 
 
-@pytest.mark.skipif(not IMAGENET.exists(), reason="the ImageNet backbone is not beside the repository")
 def test_imagenet_backbone_loads() -> None:
+    needed(IMAGENET)
     model = ttpfl.models.resnet18(10, weights=IMAGENET)
     stored = torch.load(IMAGENET, weights_only=True)
     assert torch.equal(model.layer3[0].conv1.weight.half(), stored["layer3.0.conv1.weight"].half())

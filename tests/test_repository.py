@@ -1,6 +1,8 @@
 """What stands around the code: container, hooks, templates and citation are sound and name what is there."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -29,9 +31,26 @@ def test_the_container_has_all_that_the_wheel_is_built_from() -> None:
     assert {Path(name).parts[0] for name in needed} <= set(kept)
 
 
+def installed_by(*words: str) -> list[str]:
+    """What `make` would give to pip on a fresh clone, one command after the other."""
+    make = shutil.which("make") or pytest.skip("make is not installed: apt install make")
+    command = [make, "--dry-run", "--always-make", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return re.findall(r"pip install --quiet -c constraints.txt (.*?) *$", done.stdout, re.M)
+
+
+def test_make_installs_what_its_targets_need_and_torch_once() -> None:
+    torch, demo, dev = "\"$(grep '^torch==' constraints.txt)\"", "-e '.[demo]'", "-e '.[dev]'"
+    assert installed_by("demo") == [torch, demo]
+    assert installed_by("test") == [torch, demo, dev]
+    cpu = "https://download.pytorch.org/whl/cpu"
+    assert installed_by("demo", f"TORCH_INDEX={cpu}") == [f"{torch} --extra-index-url {cpu}", demo]
+
+
 def test_hooks_are_programs_of_the_environment() -> None:
     path = ROOT / ".pre-commit-config.yaml"
-    pytest.importorskip("pre_commit.clientlib").load_config(path)  # it is sound
+    reason = "pre-commit is not installed: pip install pre-commit"
+    pytest.importorskip("pre_commit.clientlib", reason=reason).load_config(path)  # it is sound
     for repository in yaml.safe_load(path.read_text())["repos"]:
         assert repository["repo"] == "local"  # nothing is fetched
         for hook in repository["hooks"]:

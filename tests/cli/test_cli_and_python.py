@@ -1,6 +1,7 @@
 """The command line and Python give the same weights, rates and rows, to the bit; and say so in JSON."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +22,64 @@ CLIENTS: dict[str, Any] = {"shift": "label", "source_clients": 3, "target_client
 METHODS = ("none", "bbse", "tent", "atp-online")
 
 
-def run(*words: object) -> Any:
+def run(*words: object, progress: list[str] | None = None) -> Any:
+    """The answer; what stderr says on the way is added to `progress`, without figures and times."""
     result = CliRunner().invoke(app, [*map(str, words), "--json"])
     assert result.exit_code == 0, (result.stderr, result.exception)
+    if progress is not None:
+        progress += [re.split(", | = ", line)[0] for line in result.stderr.splitlines()]
     return json.loads(result.stdout)  # and nothing else is there
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the command line answers, step by step."""
-    place = tmp_path_factory.mktemp("runs")
+    place, seen = tmp_path_factory.mktemp("runs"), list[str]()
     sets = [word for name in ("source_clients", "target_clients", "samples") for word in
             ("--set", f"{name}={CLIENTS[name]}")]  # fmt: skip
     trained = run(
         "train", "digits", "--shift", "label", *sets, "--seed", 5, "--out", place / "model",
         "--rounds", 2, "--cohort", 2, "--lr", 0.05, "--workers", 0, "--algorithm", "fedprox",
+        progress=seen,
     )  # fmt: skip
     learned = run(
         "learn", trained["result"], "--out", place / "rates",
         "--rounds", 2, "--lr", 0.1, "--batch-size", 8, "--workers", 0, "--average", "median",
+        progress=seen,
     )  # fmt: skip
     compared = run(
         "compare", trained["result"], "--rates", learned["result"], "--out", place / "comparison",
         "--methods", ",".join(METHODS), "--batch-size", 16, "--order", "mixed", "--workers", 0,
+        progress=seen,
     )  # fmt: skip
-    return {"train": trained, "learn": learned, "compare": compared}
+    return {"train": trained, "learn": learned, "compare": compared, "progress": seen}
 
 
 @pytest.fixture(scope="module")
 def federated() -> ttpfl.data.Federated:
     return ttpfl.data.federate("digits", seed=5, **CLIENTS)
+
+
+def test_plain_progress_beside_the_answers(said: dict[str, Any]) -> None:
+    assert said["progress"] == [
+        "stage 1 of 2: building clients",
+        "stage 2 of 2: training the model",
+        "  round 1 of 2",
+        "  round 2 of 2",
+        "sent per client over 2 rounds: 2TD",
+        "stage 1 of 2: building clients",
+        "stage 2 of 2: learning rates",
+        "  round 1 of 2",
+        "  round 2 of 2",
+        "sent per client over 2 rounds: D + 2Td",
+        "stage 1 of 3: building clients",
+        "stage 2 of 3: preparing methods",
+        "  method 1 of 4",
+        "  method 4 of 4",
+        "stage 3 of 3: comparing methods",
+        "  evaluation 1 of 8",
+        "  evaluation 8 of 8",
+    ]
 
 
 def test_train(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 import ttpfl
 from ttpfl.cli import app
-from ttpfl.cli.progress import progress
 from ttpfl.data import registry
 from ttpfl.data.corruptions import corrupt
 
@@ -168,12 +167,6 @@ def test_progress_is_told_to_the_end() -> None:
         progress=lambda done, total: told.append((done, total)),
     )
     assert told == [(done, 7) for done in range(1, 8)]
-
-
-def test_progress_is_quiet_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("work") as advance:
-        advance(1, 2)
-    assert capsys.readouterr().err.strip() == ""
 
 
 def test_as_a_program(tmp_path: Path) -> None:

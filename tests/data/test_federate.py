@@ -220,7 +220,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     except OSError:
         mounted = False
     if not mounted:
-        pytest.skip("a small file system cannot be mounted here")
+        pytest.skip("a small disk cannot be mounted (as root it can)")
     try:
         with pytest.raises(OSError, match="No space left") as error:
             federated(data_dir=tmp_path, prepare=True, workers=2)

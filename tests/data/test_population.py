@@ -14,6 +14,7 @@ import torch
 from small import federated, few_digits
 
 import ttpfl
+from conftest import needed
 from ttpfl.data import Images, Population, TargetClient, federate
 from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
 from ttpfl.data.clients import Clients
@@ -47,8 +48,7 @@ def blank(labels: np.ndarray, name: str, domain: np.ndarray | None = None) -> Im
 
 @pytest.fixture(scope="module")
 def cifar10(real_data: Path) -> Images:
-    if not (real_data / "cifar-10-batches-bin").exists():
-        pytest.skip(f"no real data: there is no {real_data / 'cifar-10-batches-bin'}")
+    needed(real_data / "cifar-10-batches-bin")
     return ttpfl.data.load("cifar10", real_data)
 
 
@@ -120,20 +120,15 @@ def check_leave_one_out(images: Images, held_out: str, tmp_path: Path, clients: 
 
 
 def test_digits5_one_domain_left_out(real_data: Path, tmp_path: Path) -> None:
-    if not (real_data / "digits5").exists():
-        pytest.skip(f"no real data: there is no {real_data / 'digits5'}")
-    facts = ttpfl.data.facts("digits5")
-    labels = [np.load(real_data / "digits5" / f"{name}.npz")["y"].astype(np.int64) for name in facts.domains]
+    root, facts = needed(real_data / "digits5"), ttpfl.data.facts("digits5")
+    labels = [np.load(root / f"{name}.npz")["y"].astype(np.int64) for name in facts.domains]
     domain = np.repeat(np.arange(5), [len(y) for y in labels])
     for held_out in facts.domains:
         check_leave_one_out(blank(np.concatenate(labels), "digits5", domain), held_out, tmp_path, clients=10)
 
 
 def test_pacs_one_domain_left_out(real_data: Path, tmp_path: Path) -> None:
-    root = real_data / "PACS"
-    if not root.exists():
-        pytest.skip(f"no real data: there is no {root}")
-    facts = ttpfl.data.facts("pacs")
+    root, facts = needed(real_data / "PACS"), ttpfl.data.facts("pacs")
     kinds = [(c, d) for d in range(4) for c in range(7)]
     counts = [len(list((root / facts.domains[d] / facts.classes[c]).iterdir())) for c, d in kinds]
     y, domain = np.repeat(np.array(kinds), counts, axis=0).T.copy()

@@ -4,18 +4,13 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import ttpfl
-
-
-def need(path: Path) -> None:
-    if not path.exists():
-        pytest.skip(f"no real data: there is no {path}")
+from conftest import needed
 
 
 def test_cifar10(real_data: Path) -> None:
-    need(real_data / "cifar-10-batches-bin")
+    needed(real_data / "cifar-10-batches-bin")
     images = ttpfl.data.load("cifar10", real_data)
     assert images.x.shape == (60_000, 32, 32, 3)
     assert np.bincount(images.y).tolist() == [6000] * 10
@@ -28,7 +23,7 @@ def test_cifar10(real_data: Path) -> None:
 
 
 def test_digits5(real_data: Path) -> None:
-    need(real_data / "digits5")
+    needed(real_data / "digits5")
     images = ttpfl.data.load("digits5", real_data)
     assert images.x.shape[1:] == (28, 28, 3)
     assert np.bincount(images.domain).min() > 7000
@@ -41,7 +36,7 @@ def test_digits5(real_data: Path) -> None:
 
 
 def test_pacs(real_data: Path, tmp_path: Path) -> None:
-    need(real_data / "PACS")
+    needed(real_data / "PACS")
     (tmp_path / "PACS").symlink_to(real_data / "PACS")  # so that the cache is not left behind
     images = ttpfl.data.load("pacs", tmp_path, image_size=16)
     assert np.bincount(images.domain).tolist() == [2048, 2344, 1670, 3929]

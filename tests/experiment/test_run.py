@@ -100,10 +100,10 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     undisturbed = run(recipe, shop_in(tmp_path / "a"), tmp_path / "a" / "demo")
     judged = stages.judged
 
-    def interrupted(shop: Workshop, config: object, chosen: stages.Chosen) -> object:
+    def interrupted(shop: Workshop, config: object, chosen: stages.Chosen, progress: object) -> object:
         if chosen.method.name == "atp-batch":
             raise KeyboardInterrupt
-        return judged(shop, config, chosen)  # type: ignore[arg-type]
+        return judged(shop, config, chosen, progress)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stages, "judged", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -111,7 +111,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     shop = shop_in(tmp_path / "b")
     resumed = run(recipe, shop, tmp_path / "b" / "demo")
-    assert set(shop.store.computed) == {"rates", "comparison", "samples"}
+    assert set(shop.store.computed) == {"comparison", "samples"}
     for one, other in zip(undisturbed["runs"], resumed["runs"], strict=True):
         for entry, again in zip(one["entries"], other["entries"], strict=True):
             assert entry["accuracy"] == again["accuracy"]

@@ -661,9 +661,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
-        pytest.skip(f"cannot mount a small disk: {error}")
+        pytest.skip(f"a small disk cannot be mounted (as root it can): {error}")
     if done.returncode:
-        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
+        pytest.skip(f"a small disk cannot be mounted (as root it can): {done.stderr.strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 

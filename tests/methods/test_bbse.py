@@ -1,10 +1,10 @@
-import authors
 import gaussians
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+import authors
 from conftest import untouched
 from networks import CLASSES, batches, frozen
 from ttpfl import methods
@@ -66,7 +66,6 @@ def authors_summary(model: nn.Module) -> Summary:
     return add(methods.make("bbse").summary(model, authors.batches(client)) for client in range(3))
 
 
-@authors.needs_figures
 def test_the_authors_figures_of_soft_predictions() -> None:
     method, summary = methods.make("bbse", soft=True), authors_summary(authors.model())
     ours = inverse(summary["soft"], method.cutoff)
@@ -75,7 +74,6 @@ def test_the_authors_figures_of_soft_predictions() -> None:
     assert authors.distance(answers, authors.figure("bbse_soft0")) < 1e-5
 
 
-@authors.needs_figures
 def test_the_authors_figures_of_hard_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The authors cut off nothing, and this matrix is singular: rounding errors decide on its inverse.
 

@@ -1,9 +1,9 @@
-import authors
 import gaussians
 import pytest
 import torch
 from torch import Tensor
 
+import authors
 from conftest import untouched
 from networks import batches, frozen
 from ttpfl import methods
@@ -64,7 +64,6 @@ def test_with_a_source_prior_the_first_step_is_the_models_own_posterior(iteratio
     torch.testing.assert_close(answer, expected.log())
 
 
-@authors.needs_figures
 def test_the_authors_figures() -> None:
     assert authors.distance(authors.answers(methods.make("em")), authors.figure("em0")) < 1e-5
 

@@ -3,15 +3,14 @@
 import copy
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import authors
 import networks
 import ttpfl
-from test_golden import FILE
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.methods import Knowledge
@@ -106,16 +105,8 @@ def test_scale_and_shift_that_two_layers_share(name: str) -> None:
 # BN-Adapt
 
 
-@pytest.mark.skipif(not FILE.exists(), reason=f"{FILE.name} is not beside the repository")
 def test_bn_adapt_equals_the_authors() -> None:
-    with np.load(FILE) as golden:
-        model = ttpfl.models.shallow_cnn(10)
-        model.load_state_dict(
-            {k[2:]: torch.from_numpy(golden[k]) for k in golden.files if k.startswith("w.")}
-        )
-        batches, theirs = torch.from_numpy(golden["x0"]).split(20), golden["bn_adapt0"]
-    ours = torch.cat(answers(methods.make("bn-adapt"), model, list(batches))).numpy()
-    assert np.abs(ours - theirs).max() <= 1e-4 * np.abs(theirs).max()
+    assert authors.distance(authors.answers(methods.make("bn-adapt")), authors.figure("bn_adapt0")) < 1e-4
 
 
 @pytest.mark.parametrize("prior", [0.0, 5.0])

@@ -1,8 +1,8 @@
-import authors
 import pytest
 import torch
 from torch import Tensor, nn
 
+import authors
 from conftest import untouched
 from networks import batches, frozen
 from ttpfl import methods
@@ -48,7 +48,6 @@ def test_the_rule(network: str, layer: str, keep: int | None) -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@authors.needs_figures
 @pytest.mark.parametrize(("keep", "name"), [(None, "t3a0"), (2, "t3a_k2_0")])
 def test_the_authors_figures(keep: int | None, name: str) -> None:
     assert authors.distance(authors.answers(methods.make("t3a", supports=keep)), authors.figure(name)) < 1e-5

@@ -1,7 +1,8 @@
-"""The page in a real browser: Debian's `chromium` with `chromium-driver`, without a window."""
+"""The page in a real browser, without a window: Chromium or Chrome, and the driver that belongs to it."""
 
 import csv
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -22,12 +23,22 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
+# Where packages put programs that are not on everybody's path.
+FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/lib/chromium", "/usr/lib/chromium-browser"))
+
+
+def program(*names: str) -> str | None:
+    """The first of these names that is installed."""
+    return next(filter(None, (shutil.which(name, path=FOLDERS) for name in names)), None)
+
+
+BROWSER = program("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+DRIVER = program("chromedriver", "chromium.chromedriver")
+MISSING = [name for name, path in (("a browser (chromium)", BROWSER), ("chromedriver", DRIVER)) if not path]
 
 pytestmark = pytest.mark.skipif(
-    not (BROWSER and DRIVER),
-    reason="chromium or its driver is not installed: apt install chromium chromium-driver",
+    bool(MISSING),
+    reason=f"not installed: {' and '.join(MISSING)}; on Debian: apt install chromium chromium-driver",
 )
 
 NARROW = 400

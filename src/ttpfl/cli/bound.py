@@ -12,9 +12,10 @@ from ttpfl.cli.settings import with_settings
 from ttpfl.errors import TheoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ttpfl.data.clients import SourceClient
+    from ttpfl.data.parallel import Progress
 
 
 BATCH_SIZE = 20
@@ -76,15 +77,16 @@ def _measured(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """N, K, d and H of a model and the clients it was trained on, and where H was found."""
     from ttpfl.cli.federation import clients_of
-    from ttpfl.cli.progress import progress
+    from ttpfl.cli.progress import numbered, progress
     from ttpfl.data.clients import evenly
     from ttpfl.models import load_model
     from ttpfl.norms import direction_norms
 
+    building, measuring = numbered("building clients", "measuring directions")
     network, card = load_model(model_file)
-    source = clients_of(card, model_file, data_dir).population.source
+    source = clients_of(card, model_file, data_dir, None, building).population.source
     chosen = evenly(source, limit or len(source))
-    with progress("measuring directions") as advance:
+    with progress(measuring, "client") as advance:
         norms = direction_norms(network, _batches(chosen, batch_size, advance))
     longest = max(norms, key=lambda name: norms[name])
     values = {
@@ -96,9 +98,7 @@ def _measured(
     return values, {"module": longest, "clients": len(chosen), "batch_size": batch_size}
 
 
-def _batches(
-    clients: "Sequence[SourceClient]", batch_size: int, advance: "Callable[[int, int], None]"
-) -> "Iterator[Any]":
+def _batches(clients: "Sequence[SourceClient]", batch_size: int, advance: "Progress") -> "Iterator[Any]":
     from ttpfl.inputs import client_batches
 
     for number, client in enumerate(clients, start=1):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ttpfl.data.clients import SourceClient
     from ttpfl.data.federate import Federated
+    from ttpfl.federation.progress import Advance
     from ttpfl.methods.base import Knowledge, Method
     from ttpfl.rates import Rates
 
@@ -78,7 +79,7 @@ def compare(
     Interrupted, the same command goes on where it was.
     """
     from ttpfl.cli.federation import clients_of
-    from ttpfl.cli.progress import progress
+    from ttpfl.cli.progress import numbered, progress
     from ttpfl.evaluation import Evaluator
     from ttpfl.evaluation import compare as run
     from ttpfl.evaluation.summary import lines
@@ -86,16 +87,19 @@ def compare(
     from ttpfl.report.terminal import methods_words
 
     model, card = trained_model(model_file, arch)
+    building, preparing, comparing = numbered("building clients", "preparing methods", "comparing methods")
     clients = (
-        clients_of(card, model_file, data_dir, out)
+        clients_of(card, model_file, data_dir, out, building)
         if population is None
-        else _other_clients(population, card, data_dir)
+        else _other_clients(population, card, data_dir, building)
     )
     files = {"all": rates, "params": params_rates, "stats": stats_rates}
     known = {kind: Rates.load(path, model=model) for kind, path in files.items() if path is not None}
-    chosen, tuning = _prepared(methods, model, known, clients.population.source, batch_size, workers, tune)
+    with progress(preparing, "method") as advance:
+        source = clients.population.source
+        chosen, tuning = _prepared(methods, model, known, source, batch_size, workers, tune, advance)
     evaluator = Evaluator(clients.population.target, clients.answers, batch_size, order, seed)
-    with resumable("the same command goes on where it was"), progress("comparing") as advance:
+    with resumable("the same command goes on where it was"), progress(comparing, "evaluation") as advance:
         found = run(model, evaluator, chosen, run_dir=out, workers=workers, progress=advance)
     results = out / "results.json"
     found.save(results, tuning=tuning)
@@ -104,11 +108,13 @@ def compare(
     answer({"results": results, "methods": each}, *words, f"{results} written", as_json=json)
 
 
-def _other_clients(manifest: Path, card: "dict[str, Any]", data_dir: Path | None) -> "Federated":
-    """Clients that a manifest describes, built again."""
+def _other_clients(manifest: Path, card: "dict[str, Any]", data_dir: Path | None, title: str) -> "Federated":
+    """Clients that a manifest describes, built again; `title` is what whoever waits is told."""
+    from ttpfl.cli.progress import progress
     from ttpfl.data.federate import load_population
 
-    clients = load_population(manifest, data_dir=data_dir)
+    with progress(title, "client"):
+        clients = load_population(manifest, data_dir=data_dir)
     if clients.manifest.digest != card.get("population"):
         said = "the model was not trained for these clients: it may have seen images of target clients"
         typer.echo(f"note: {said}", err=True)
@@ -123,6 +129,7 @@ def _prepared(
     batch_size: int,
     workers: int | None,
     clients: int,
+    advance: "Advance",
 ) -> "tuple[list[tuple[Method, Knowledge]], dict[str, Any]]":
     """The methods with what they know, and how they were tuned.
 
@@ -139,16 +146,17 @@ def _prepared(
 
     named = [make(name.strip()) for name in (wanted.split(",") if wanted else names())]
     chosen, tuning = [], {}
-    for one in named:
+    for number, one in enumerate(named, start=1):
         if not wanted and one.needs_rates is not None and one.needs_rates not in rates:
             continue
         if clients and one.grid():
             streams = [client.validation() for client in evenly(source, clients)]
-            with progress(f"tuning {one.name}") as advance:
+            with progress(f"tuning {one.name}", "run") as tried:
                 tuned = tune(
                     one.name, None, model, known, streams,
-                    batch_size=batch_size, workers=workers, progress=advance,
+                    batch_size=batch_size, workers=workers, progress=tried,
                 )  # fmt: skip
             one, tuning[one.name] = tuned.best, {"table": tuned.table, "at_edge": tuned.at_edge}
         chosen.append((one, known(one)))
+        advance(number, len(named), one.name)
     return chosen, tuning

@@ -108,7 +108,7 @@ def make(
     from ttpfl.cli.progress import progress
 
     was_there = out.exists()
-    with progress("corrupting images") as advance:
+    with progress("corrupting images", "client", patient=True) as advance:
         made = _federate(
             name, shift, held_out, seed, set_, option, data_dir,
             manifest=out, prepare=prepare, progress=advance,

@@ -11,6 +11,7 @@ from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable_command
 from ttpfl.cli.flower import needs_flower
 from ttpfl.cli.foreign import trained_model
+from ttpfl.cli.messages import say
 from ttpfl.cli.options import Arch, DataDir, HeldOut, Json, NameOrNone, Options, Sets, Shift
 from ttpfl.cli.outcome import report
 from ttpfl.cli.settings import with_settings
@@ -20,6 +21,7 @@ from ttpfl.federation.settings import LearnSettings, TrainSettings
 if TYPE_CHECKING:
     from ttpfl.data.federate import Federated
     from ttpfl.federation.callbacks import Callback
+    from ttpfl.federation.progress import Advance
 
 Out = Annotated[
     Path, typer.Option(help="The run's folder: checkpoints, history and result.", file_okay=False)
@@ -89,6 +91,7 @@ def train(
     settings: TrainSettings,
 ) -> None:
     """Train a global model over the source clients of a data set, or over real sites."""
+    from ttpfl.cli.progress import numbered, progress
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import train as run
     from ttpfl.models import Signature
@@ -123,17 +126,18 @@ def train(
         raise typer.BadParameter("name the data set: `ttpfl data list` shows all")
     choices = merged({"shift": shift, "held_out": held_out, "seed": settings.seed}, set_ or ())
     said = {"name": name, "options": options(option or ()), "choices": choices}
-    clients = _clients(said, data_dir, out)
+    building, training = numbered("building clients", "training the model")
+    clients = _clients(said, data_dir, out, building)
     facts = clients.population.facts
     build = arguments_for(model, len(facts.classes), facts.image_size)
-    with resumable_command():
+    with resumable_command(), progress(training, "round") as advance:
         trained = run(
             _begin(build, weights, settings.seed),
             clients.population.source,
             settings,
             run_dir=out,
             resume=resume,
-            callbacks=_callbacks(tensorboard),
+            callbacks=_callbacks(advance, tensorboard),
             evaluate=Evaluator(clients.population.target, clients.answers).of_model,
             card={
                 "build": build,
@@ -181,14 +185,16 @@ def learn(
         home = _home(federation)
         learn_over_sites(model_file, arch, rates, home, out, settings, resume, patience, tensorboard, json)
         return
+    from ttpfl.cli.progress import numbered, progress
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn as run
     from ttpfl.rates import Rates
 
     model, card = trained_model(model_file, arch)
-    clients = clients_of(card, model_file, data_dir, out)
+    building, learning = numbered("building clients", "learning rates")
+    clients = clients_of(card, model_file, data_dir, out, building)
     evaluator = Evaluator(clients.population.target, clients.answers, settings.batch_size)
-    with resumable_command():
+    with resumable_command(), progress(learning, "round") as advance:
         learned = run(
             model,
             clients.population.source,
@@ -196,7 +202,7 @@ def learn(
             rates=None if rates is None else Rates.load(rates, model=model),
             run_dir=out,
             resume=resume,
-            callbacks=_callbacks(tensorboard),
+            callbacks=_callbacks(advance, tensorboard),
             evaluate=lambda found: evaluator.of_rates(model, found),
         )
     report(out / "rates.safetensors", learned.history, json)
@@ -229,11 +235,11 @@ def _home(federation: Path | None) -> Path:
     return federation
 
 
-def _clients(said: dict[str, Any], data_dir: Path | None, out: Path | None) -> "Federated":
+def _clients(said: dict[str, Any], data_dir: Path | None, out: Path | None, title: str) -> "Federated":
     from ttpfl.cli.progress import progress
     from ttpfl.data.federate import federate
 
-    with progress("corrupting images") as advance:
+    with progress(title, "client") as advance:
         return federate(
             said["name"],
             data_dir=data_dir,
@@ -246,14 +252,17 @@ def _clients(said: dict[str, Any], data_dir: Path | None, out: Path | None) -> "
 
 
 def clients_of(
-    card: dict[str, Any], path: Path, data_dir: Path | None, out: Path | None = None
+    card: dict[str, Any], path: Path, data_dir: Path | None, out: Path | None, title: str
 ) -> "Federated":
-    """The population that a model was trained on, built again and compared; `out` gets its manifest."""
+    """The population that a model was trained on, built again and compared; `out` gets its manifest.
+
+    `title` is what whoever waits is told.
+    """
     from ttpfl.errors import DataError, ModelError
 
     if "data" not in card:
         raise ModelError(f"{path} does not say which data it was trained on: use ttpfl from Python")
-    clients = _clients(card["data"], data_dir, out)
+    clients = _clients(card["data"], data_dir, out, title)
     if clients.manifest.digest != card["population"]:
         raise DataError(f"the data is not that which {path} was trained on: see the manifest beside it")
     return clients
@@ -269,7 +278,8 @@ def _begin(build: dict[str, Any], weights: Path | None, seed: int) -> Any:
         return load_backbone(build_model(**build), weights)
 
 
-def _callbacks(tensorboard: Path | None) -> "list[Callback]":
-    from ttpfl.federation.progress import Display, TensorBoard
+def _callbacks(advance: "Advance", tensorboard: Path | None) -> "list[Callback]":
+    from ttpfl.federation.progress import Rounds, Sent, TensorBoard
 
-    return [Display(), *([] if tensorboard is None else [TensorBoard(str(tensorboard))])]
+    log = [] if tensorboard is None else [TensorBoard(str(tensorboard))]
+    return [Rounds(advance), Sent(say), *log]

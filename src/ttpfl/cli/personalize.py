@@ -79,7 +79,7 @@ def personalize(
     done = unreadable = 0
     # A bar between lines of output would be in the way.
     show = out is not None or not sys.stdout.isatty()
-    with opened(out) as text, progress("predicting", show) as advance:
+    with opened(out) as text, progress("predicting", "picture", show=show, patient=True) as advance:
         write = writer(text, signature.classes, probabilities, json)
         for found in stream:
             if isinstance(found, Unreadable):

@@ -1,6 +1,7 @@
 """From an entry of a recipe to a method that is ready to be compared."""
 
 from ttpfl.experiment import stages
+from ttpfl.experiment.config import Config
 from ttpfl.experiment.recipe import Entry, Recipe
 from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.workshop import Workshop
@@ -10,6 +11,17 @@ from ttpfl.methods import make
 def chosen(recipe: Recipe, shop: Workshop, case: str, seed: int, entry: Entry) -> Chosen:
     """An entry's method with its hyper-parameters: the recipe's, or tuned, or the defaults."""
     config, method = recipe.config(case, seed), make(entry.method, **entry.config)
-    needs = method.needs_rates
-    rates = None if needs is None else recipe.rates_config(case, seed, entry, needs)
+    rates = rates_of(recipe, case, seed, entry)
     return Chosen(method, rates) if entry.config else stages.tuned(shop, config, method, rates)
+
+
+def rates_of(recipe: Recipe, case: str, seed: int, entry: Entry) -> Config | None:
+    """Where an entry's rates are learned; None if it needs none."""
+    needs = make(entry.method, **entry.config).needs_rates
+    return None if needs is None else recipe.rates_config(case, seed, entry, needs)
+
+
+def tunes(recipe: Recipe) -> bool:
+    """Whether hyper-parameters of any entry are chosen."""
+    grids = any(not entry.config and make(entry.method).grid() for entry in recipe.entries)
+    return grids and any(recipe.config(case, recipe.seeds[0]).tune.clients for case in recipe.cases)

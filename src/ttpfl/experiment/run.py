@@ -1,19 +1,22 @@
 """Running a recipe: all cases and seeds through all stages, to one file of results."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ttpfl.data.parallel import Progress
 from ttpfl.errors import BatchError, FederationError, MethodError, RatesError
 from ttpfl.experiment import stages
-from ttpfl.experiment.config import located
-from ttpfl.experiment.entries import chosen
+from ttpfl.experiment.config import Config, located
+from ttpfl.experiment.entries import chosen, rates_of, tunes
 from ttpfl.experiment.provenance import machine, versions
 from ttpfl.experiment.recipe import COMPARISON, TOY, Entry, Recipe
 from ttpfl.experiment.samples import samples
+from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.store import write
 from ttpfl.experiment.toy_runs import toy_runs
 from ttpfl.experiment.workshop import Workshop
@@ -25,7 +28,11 @@ FORMAT = 1
 FIGURES = ("accuracy", "loss", "ece", "entropy")
 COSTS = ("time", "extra_bytes")
 
+CLIENTS, TRAINING, LEARNING, TUNING, COMPARING = "clients", "training", "learning", "tuning", "comparing"
+
 Results = dict[str, Any]
+Begin = Callable[[str], None]
+"""Told which of a run's stages comes now."""
 
 
 def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results:
@@ -72,10 +79,11 @@ def compared(recipe: Recipe, shop: Workshop) -> list[Results]:
     """
     for case in recipe.cases:  # before populations are built, which takes long
         stages.weights_file(shop, recipe.config(case, recipe.seeds[0]))
-    runs, failures = [], list[str]()
-    for case, seed in product(recipe.cases, recipe.seeds):
+    runs, failures = list[Results](), list[str]()
+    for number, (case, seed) in enumerate(product(recipe.cases, recipe.seeds)):
         with located(_place(case, seed)):
-            runs.append(run_case(recipe, shop, case, seed, failures))
+            begin = partial(_begin, recipe, shop, number, _place(case, seed))
+            runs.append(run_case(recipe, shop, case, seed, failures, begin))
     if failures:
         raise MethodError(
             f"{'; '.join(failures)}. All other lines are computed and kept: change those that fail, or leave "
@@ -84,25 +92,65 @@ def compared(recipe: Recipe, shop: Workshop) -> list[Results]:
     return runs
 
 
-def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str]) -> Results:
+def run_case(
+    recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str], begin: Begin
+) -> Results:
     """One case and seed: the clients, the model, and every entry at every target client."""
-    config, entries = recipe.config(case, seed), list[Results]()
+    config = recipe.config(case, seed)
+    begin(CLIENTS)
     people = stages.population(shop, config)
     if recipe.learns:
         sources = shop.clients(config).population.source
         Roster(sources).cohort(config.learn.cohort)  # an error now, and not after training
-    found = {
+    begin(TRAINING)
+    return {
         "case": case,
         "seed": seed,
         "config": config.flat(),
         **people,
         "training": stages.trained(shop, config)["history"],
-        "entries": entries,
+        "entries": _entries(recipe, shop, case, seed, failures, begin),
     }
+
+
+def _entries(
+    recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str], begin: Begin
+) -> list[Results]:
+    """Every entry through all stages; one that fails is noted, and goes no further."""
+
+    def trying(entry: Entry) -> AbstractContextManager[None]:
+        return _put_off(failures, entry.label, _place(case, seed))
+
+    begin(LEARNING)
+    able, ready, entries = list[Entry](), list[tuple[Entry, Chosen]](), list[Results]()
     for entry in recipe.entries:
-        with located(entry.label), _put_off(failures, f"{entry.label} ({_place(case, seed)})"):
-            entries.append(_entry(recipe, shop, case, seed, entry))
-    return found
+        with trying(entry):
+            if (rates := rates_of(recipe, case, seed, entry)) is not None:
+                stages.learned(shop, rates)
+            able.append(entry)
+    begin(TUNING)
+    for entry in able:
+        with trying(entry):
+            ready.append((entry, chosen(recipe, shop, case, seed, entry)))
+    begin(COMPARING)
+    with shop.watch("comparing methods", "evaluation") as advance:
+        for number, (entry, found) in enumerate(ready):
+
+            def progress(done: int, of: int, number: int = number, label: str = entry.label) -> None:
+                advance(number * of + done, len(ready) * of, label)
+
+            with trying(entry):
+                entries.append(_compared(shop, recipe.config(case, seed), entry, found, progress))
+    return entries
+
+
+def _begin(recipe: Recipe, shop: Workshop, run: int, place: str, stage: str) -> None:
+    """Tell whoever watches which stage of how many this is, over all cases and seeds."""
+    planned = [CLIENTS, TRAINING, *[LEARNING] * recipe.learns, *[TUNING] * tunes(recipe), COMPARING]
+    runs = len(recipe.cases) * len(recipe.seeds)
+    if stage in planned:
+        number = run * len(planned) + planned.index(stage) + 1
+        shop.stage = f"stage {number} of {runs * len(planned)}" + (f" ({place})" if runs > 1 else "")
 
 
 def _place(case: str, seed: int) -> str:
@@ -110,18 +158,18 @@ def _place(case: str, seed: int) -> str:
 
 
 @contextmanager
-def _put_off(failures: list[str], line: str) -> Iterator[None]:
+def _put_off(failures: list[str], label: str, place: str) -> Iterator[None]:
     """What a method or its rate learning cannot do is noted; the error itself would keep a population."""
     try:
-        yield
+        with located(label):
+            yield
     except (BatchError, MethodError, FederationError, RatesError) as error:
-        failures.append(f"{line}: {error}")
-        log.warning("%s: %s; going on with the other lines", line, error)
+        failures.append(f"{label} ({place}): {error}")
+        log.warning("%s (%s): %s; going on with the other lines", label, place, error)
 
 
-def _entry(recipe: Recipe, shop: Workshop, case: str, seed: int, entry: Entry) -> Results:
-    found = chosen(recipe, shop, case, seed, entry)
-    rows = stages.judged(shop, recipe.config(case, seed), found)
+def _compared(shop: Workshop, config: Config, entry: Entry, found: Chosen, progress: Progress) -> Results:
+    rows = stages.judged(shop, config, found, progress)
     return {
         "label": entry.label,
         "method": entry.method,

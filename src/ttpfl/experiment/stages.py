@@ -11,6 +11,7 @@ from torch import nn
 
 from ttpfl.data.clients import Labels, TargetClient, evenly
 from ttpfl.data.federate import Federated
+from ttpfl.data.parallel import Progress
 from ttpfl.errors import DataError
 from ttpfl.evaluation import Evaluator, compare, gather
 from ttpfl.experiment.config import Config
@@ -23,8 +24,9 @@ from ttpfl.experiment.inputs import (
     training_inputs,
     tuning_inputs,
 )
-from ttpfl.experiment.workshop import Rounds, Workshop
+from ttpfl.experiment.workshop import Workshop
 from ttpfl.federation import learn, train
+from ttpfl.federation.progress import Rounds
 from ttpfl.methods import Knowledge, Method, make
 from ttpfl.methods.tuning import tune
 from ttpfl.models import Signature, build, load_model
@@ -65,14 +67,14 @@ def trained(shop: Workshop, config: Config) -> Result:
             begin = load_backbone(build(**said), weights)
         shared = shop.store.folder("training", training_inputs(config))
         run_dir = shop.run_dir(config.train, shared, folder)
-        with shop.watch(f"training, {config.train.rounds} rounds") as advance:
+        with shop.watch("training the model", "round") as advance:
             found = train(
                 begin,
                 clients.source,
                 replace(config.train, workers=shop.workers),
                 run_dir=run_dir,
                 resume=True,
-                callbacks=[Rounds(advance, config.train.rounds)],
+                callbacks=[Rounds(advance)],
                 evaluate=Evaluator(clients.target, answers).of_model,
                 card={
                     "build": said,
@@ -120,14 +122,14 @@ def learned(shop: Workshop, config: Config) -> Result:
         judge = evaluator(shop, config)
         shared = shop.store.folder("learning", learning_inputs(config))
         run_dir = shop.run_dir(config.learn, shared, folder)
-        with shop.watch(f"learning rates, {config.learn.rounds} rounds") as advance:
+        with shop.watch("learning rates", "round") as advance:
             found = learn(
                 own,
                 source,
                 replace(config.learn, workers=shop.workers),
                 run_dir=run_dir,
                 resume=True,
-                callbacks=[Rounds(advance, config.learn.rounds)],
+                callbacks=[Rounds(advance)],
                 evaluate=lambda rates: judge.of_rates(own, rates),
             )
         _take_over(run_dir / "rates.safetensors", folder)
@@ -149,7 +151,7 @@ def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) 
 
     def work(folder: Path) -> Result:
         source = evenly(shop.clients(config).population.source, config.tune.clients)
-        with shop.watch(f"tuning {method.name}") as advance:
+        with shop.watch(f"tuning {method.name}", "run") as advance:
             found = tune(
                 method.name,
                 None,
@@ -166,20 +168,19 @@ def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) 
     return Chosen(make(method.name, **found.pop("best")), rates, found)
 
 
-def judged(shop: Workshop, config: Config, chosen: Chosen) -> list[Result]:
-    """How a method does at every target client."""
+def judged(shop: Workshop, config: Config, chosen: Chosen, progress: Progress | None = None) -> list[Result]:
+    """How a method does at every target client; `progress` is told how many are done, of how many."""
 
     def work(folder: Path) -> Result:
         known = knowledge(shop, config, chosen.method, chosen.rates)
-        with shop.watch(f"comparing {chosen.method.name}") as advance:
-            found = compare(
-                model(shop, config),
-                evaluator(shop, config),
-                [(chosen.method, known)],
-                run_dir=folder,
-                workers=shop.workers,
-                progress=advance,
-            )
+        found = compare(
+            model(shop, config),
+            evaluator(shop, config),
+            [(chosen.method, known)],
+            run_dir=folder,
+            workers=shop.workers,
+            progress=progress,
+        )
         return {"rows": found.rows}
 
     inputs = comparison_inputs(config, chosen.method, chosen.rates)

@@ -12,19 +12,17 @@ from ttpfl.errors import DataMissingError
 from ttpfl.experiment.config import Config
 from ttpfl.experiment.inputs import population_inputs
 from ttpfl.experiment.store import Store
-from ttpfl.federation import Callback
 from ttpfl.federation.checkpoint import rounds_done
+from ttpfl.federation.progress import Advance
 from ttpfl.federation.settings import RunSettings
-from ttpfl.federation.state import Record, RunState
 
-Advance = Callable[[int, int], object]
-Watch = Callable[[str], AbstractContextManager[Advance]]
-"""Given what is being done, a context with a function that is told `(done, of all)`."""
+Watch = Callable[[str, str], AbstractContextManager[Advance]]
+"""Given what is being done and what is counted, a context with a function that is told how far it is."""
 
 
-def unwatched(title: str) -> AbstractContextManager[Advance]:
+def unwatched(title: str, unit: str) -> AbstractContextManager[Advance]:
     """Nobody looks."""
-    return nullcontext(lambda done, total: None)
+    return nullcontext(lambda done, total, figures="", /: None)
 
 
 class Workshop:
@@ -44,9 +42,15 @@ class Workshop:
         workers: int | None = None,
         watch: Watch = unwatched,
     ) -> None:
-        self.store, self.workers, self.watch = store, workers, watch
+        self.store, self.workers, self._watch = store, workers, watch
+        self.stage = ""
+        """Which of how many stages this is, for whoever watches."""
         self._data_dir = data_dir
         self._clients = lru_cache(maxsize=1)(self._federate)  # one population may fill the memory
+
+    def watch(self, title: str, unit: str) -> AbstractContextManager[Advance]:
+        """Whoever watches sees what is done now; the function is told how many of `unit` are done."""
+        return self._watch(f"{self.stage}: {title}" if self.stage else title, unit)
 
     def clients(self, config: Config) -> Federated:
         """The population of a case, built and verified; the last one stays in memory."""
@@ -54,7 +58,7 @@ class Workshop:
 
     def _federate(self, said: str) -> Federated:
         inputs = json.loads(said)
-        with self.watch("corrupting images") as advance:
+        with self.watch("building clients", "client") as advance:
             return federate(
                 inputs["name"],
                 data_dir=self._data_dir,
@@ -83,14 +87,3 @@ class Workshop:
         shall go, this one begins anew in its own folder.
         """
         return shared if rounds_done(shared) <= settings.rounds else own
-
-
-class Rounds(Callback):
-    """Tells whoever watches how far a run is."""
-
-    def __init__(self, advance: Advance, rounds: int) -> None:
-        self._advance, self._rounds = advance, rounds
-
-    def on_round(self, state: RunState, record: Record) -> None:
-        """One more."""
-        self._advance(state.round, self._rounds)

@@ -1,90 +1,77 @@
-"""A live display of a run; quiet where there is no terminal."""
+"""What can be seen of a run: its rounds in words, what it sent, and a TensorBoard log."""
 
-import math
-import time
+from collections.abc import Callable
 from dataclasses import replace
-from statistics import median
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import Protocol
 
 from ttpfl.errors import FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.state import Record, RunState
 
 
-class Display(Callback):
-    """Round, loss, accuracy, seconds per round, time left, and bytes that a federation would have sent."""
+class Advance(Protocol):
+    """Told how much is done, of how much in all (None if nobody knows), and the latest figures in words."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
-        self._seconds: list[float] = []
-        self._progress: Progress | None = None
+    def __call__(self, done: int, total: int | None, figures: str = "", /) -> object:
+        """After each piece of work."""
+
+
+class Rounds(Callback):
+    """Tells a function after every round how far the run is: rounds done, all rounds, figures in words.
+
+    >>> from torch import nn, rand, randint
+    >>> from ttpfl.federation import TrainSettings, train
+    >>> clients = {"north": (rand(8, 4), randint(2, (8,)))}
+    >>> settings = TrainSettings(rounds=2, workers=0)
+    >>> trained = train(nn.Linear(4, 2), clients, settings, callbacks=[Rounds(print)])  # doctest: +ELLIPSIS
+    1 2 loss ...
+    2 2 loss ...
+    """
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
-        """Show the bar, if there is a terminal."""
-        self._info, self._begin = info, time.perf_counter()
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-            speed_estimate_period=math.inf,  # rounds may take longer than any other period
-        )
-        description = "training" if info.kind == "train" else "learning rates"
-        self._task = self._progress.add_task(
-            description, total=info.rounds, completed=state.round, figures="first round"
-        )
-        self._progress.start()
+        """Note how many rounds there are."""
+        self._rounds = info.rounds
 
     def on_round(self, state: RunState, record: Record) -> None:
-        """One round further."""
-        now = time.perf_counter()
-        self._seconds.append(now - self._begin)
-        self._begin = now
-        if self._progress is not None:
-            self._progress.update(self._task, completed=state.round, figures=self._figures(record))
+        """One more."""
+        self._advance(state.round, self._rounds, figures(record))
 
-    @property
-    def seconds_left(self) -> float | None:
-        """As the bar says it; None before the first round's end."""
-        return None if self._progress is None else self._progress.tasks[self._task].time_remaining
 
-    def _figures(self, record: Record) -> str:
-        parts = []
-        for name, label in (("train", "loss"), ("validation", "validation")):
-            if f"{name}_loss" in record:
-                parts.append(f"{label} {record[f'{name}_loss']:.3f}")
-        if "validation_accuracy" in record:
-            parts.append(f"{record['validation_accuracy']:.1%}")
-        if "target" in record:
-            parts.append("target " + " ".join(_figure(*item) for item in record["target"].items()))
-        if record.get("epsilon") is not None:
-            parts.append(f"epsilon {record['epsilon']:.2f} at delta {record['delta']:g}")
-        if record["failed"]:
-            parts.append(f"[red]{len(record['failed'])} failed[/red]")
-        parts.append(f"{median(self._seconds[-5:]):.1f} s")
-        parts.append(megabytes(record["bytes_total"]))
-        return " · ".join(parts)
+class Sent(Callback):
+    """Tells a function at the end what a real federation would have sent, and what FedAvg would."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+
+    def on_start(self, info: RunInfo, state: RunState) -> None:
+        """Note what is sent in a round."""
+        self._info = info
 
     def on_end(self, state: RunState) -> None:
-        """Say what a real federation would have sent, and what FedAvg would."""
-        self.close()
-        if self._console.is_terminal:
-            run = replace(self._info, rounds=state.round)  # fewer than planned, if it was stopped early
-            self._console.print(communication(run))
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        if self._progress is not None:
-            self._progress.stop()
+        """Fewer rounds than planned, if it was stopped early."""
+        self._say(communication(replace(self._info, rounds=state.round)))
 
 
-def _figure(name: str, value: float) -> str:
-    return f"{value:.3f}" if name.endswith("loss") else f"{value:.1%}"
+def figures(record: Record) -> str:
+    """A round in a few words.
+
+    >>> figures({"train_loss": 0.51234, "validation_loss": 0.7, "validation_accuracy": 0.6, "failed": ["a"]})
+    'loss 0.512, validation 0.700 (60.0%), 1 failed'
+    """
+    parts = [f"loss {record['train_loss']:.3f}"] if "train_loss" in record else []
+    if "validation_loss" in record:
+        accuracy = f" ({record['validation_accuracy']:.1%})" if "validation_accuracy" in record else ""
+        parts.append(f"validation {record['validation_loss']:.3f}{accuracy}")
+    target = record.get("target", {}).items()
+    parts += [f"target {name} {value:.1%}" for name, value in target if not name.endswith("loss")]
+    if record.get("epsilon") is not None:
+        parts.append(f"epsilon {record['epsilon']:.2f} at delta {record['delta']:g}")
+    if record.get("failed"):
+        parts.append(f"{len(record['failed'])} failed")
+    return ", ".join(parts)
 
 
 def communication(info: RunInfo) -> str:
@@ -99,15 +86,6 @@ def communication(info: RunInfo) -> str:
         return f"sent per client over {rounds} rounds: 2TD = {fedavg:,} numbers"
     sent = model + 2 * rounds * vector
     return f"sent per client over {rounds} rounds: D + 2Td = {sent:,} numbers; FedAvg: 2TD = {fedavg:,}"
-
-
-def megabytes(count: int) -> str:
-    """Bytes in readable form.
-
-    >>> megabytes(12_345_678)
-    '12.3 MB'
-    """
-    return f"{count / 1e6:,.1f} MB"
 
 
 class TensorBoard(Callback):

@@ -3,29 +3,22 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
+import authors
 import ttpfl
-from conftest import SHARED
 from ttpfl.direction import entropy, probe
 from ttpfl.inputs import Inputs
 from ttpfl.twin import Twin, isolated
 
-FILE = SHARED / "golden" / "atp_shallow_cnn.npz"
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE.name} is not beside the repository")
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def golden() -> dict[str, np.ndarray]:
-    with np.load(FILE) as file:
-        return {name: file[name] for name in file.files}
+    return authors.figures()
 
 
 @pytest.fixture
-def model(golden: dict[str, np.ndarray]) -> torch.nn.Module:
-    model = ttpfl.models.shallow_cnn(10)
-    model.load_state_dict({k[2:]: torch.from_numpy(v) for k, v in golden.items() if k.startswith("w.")})
-    return model.eval()
+def model() -> torch.nn.Module:
+    return authors.model()
 
 
 @pytest.fixture
@@ -43,11 +36,6 @@ def rates_of(model: torch.nn.Module, values: np.ndarray) -> ttpfl.Rates:
     return rates
 
 
-def client(golden: dict[str, np.ndarray], index: int) -> list[tuple[Tensor, Tensor]]:
-    x, y = torch.from_numpy(golden[f"x{index}"]), torch.from_numpy(golden[f"y{index}"])
-    return [(x[i : i + 20], y[i : i + 20]) for i in range(0, len(y), 20)]
-
-
 def close(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> bool:
     return bool(np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max())
 
@@ -59,7 +47,7 @@ def same_change(ours: np.ndarray, theirs: np.ndarray) -> bool:
 
 def test_directions(golden: dict, model: torch.nn.Module, order: list[int]) -> None:
     rates = ttpfl.Rates.zeros(model)
-    x = client(golden, 0)[0][0]
+    x = authors.batches(0)[0][0]
     with isolated():
         direction = probe(Twin(model, rates.modules), Inputs((x,), {}), entropy).direction
     h = [direction[name].whole().double() for name in rates.names]
@@ -76,14 +64,14 @@ def test_one_clients_turn(
     cache = ttpfl.DirectionCache(2**28) if cached else None
     for _ in range(2):  # the second time from the cache
         rates = ttpfl.refine_rates(
-            model, rates_of(model, start), client(golden, index), lr=float(golden["lr"]), cache=cache
+            model, rates_of(model, start), authors.batches(index), lr=float(golden["lr"]), cache=cache
         )
         assert same_change(rates.values.numpy() - start, golden["alpha_local"][index][order] - start)
 
 
 def test_a_round(golden: dict, model: torch.nn.Module, order: list[int]) -> None:
     start = golden["alpha0"][order]
-    clients = [(torch.from_numpy(golden[f"x{i}"]), torch.from_numpy(golden[f"y{i}"])) for i in range(3)]
+    clients = [authors.client(number) for number in range(authors.CLIENTS)]
     rates = ttpfl.learn_rates(
         model,
         clients,
@@ -101,11 +89,11 @@ def test_a_round(golden: dict, model: torch.nn.Module, order: list[int]) -> None
 @pytest.mark.parametrize("index", [0, 1])
 def test_predictions(golden: dict, model: torch.nn.Module, order: list[int], mode: str, index: int) -> None:
     personal = ttpfl.Personalizer(model, rates_of(model, golden["alpha_test"][order]), mode)
-    logits = torch.cat([personal(x) for x, _ in client(golden, index)])
+    logits = torch.cat([personal(x) for x, _ in authors.batches(index)])
     assert close(logits.numpy(), golden[f"atp_{mode}{index}"], 1e-5)
 
 
 def test_plain_predictions(golden: dict, model: torch.nn.Module) -> None:
     personal = ttpfl.Personalizer(model, ttpfl.Rates.zeros(model))
-    logits = torch.cat([personal(x) for x, _ in client(golden, 0)])
+    logits = torch.cat([personal(x) for x, _ in authors.batches(0)])
     assert close(logits.numpy(), golden["plain0"], 1e-5)
