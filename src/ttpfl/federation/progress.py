@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ttpfl.errors import FederationError
+from ttpfl.federation.accountant import in_words
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.state import Record, RunState
 
@@ -62,8 +63,8 @@ class Display(Callback):
             parts.append(f"{record['validation_accuracy']:.1%}")
         if "target" in record:
             parts.append("target " + " ".join(_figure(*item) for item in record["target"].items()))
-        if record.get("epsilon") is not None:
-            parts.append(f"epsilon {record['epsilon']:.2f} at delta {record['delta']:g}")
+        if privacy := in_words(record):
+            parts.append(privacy)
         if record["failed"]:
             parts.append(f"[red]{len(record['failed'])} failed[/red]")
         parts.append(f"{median(self._seconds[-5:]):.1f} s")
