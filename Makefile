@@ -5,17 +5,30 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One thread per test process: two of them run side by side.
 TEST_ENV := OMP_NUM_THREADS=1
+# An index with torch's builds for CPUs, such as pytorch.org names one; without it Linux gets the build for GPUs.
+TORCH_INDEX ?=
+PIP := $(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+LOCKS := requirements/torch.lock requirements/dev.lock
+# All platforms from Python 3.11 on. torch has a lock of its own, since its builds come from two indexes; what its builds
+# for GPUs need in addition is not locked.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11.7 --generate-hashes --no-annotate --no-header \
+	-c constraints.txt
+WITHOUT_TORCH := awk '/^[a-z]/ {keep = !/^(torch|triton|nvidia-|cuda-)/} keep'
+# Not in the environment: it has many dependencies of its own.
+AUDIT := $(BIN)/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes $(LOCKS:%=-r %)
 
-.PHONY: help demo test test-slow lint format golden docs bench package clean
+.PHONY: help demo test test-slow lint format golden docs bench package lock audit clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(LOCKS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# torch first and pinned, so that nothing else decides which build is taken.
-	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	# Every file is compared with its hash, and nothing but what is listed is taken.
+	$(PIP) --require-hashes --no-deps $(LOCKS:%=-r %)
+	# What torch's builds for GPUs need in addition; nothing for the other builds.
+	$(PIP) -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 demo: $(READY) ## Train, learn rates, compare all methods on new clients, and write a report
@@ -54,5 +67,13 @@ bench: $(READY) ## Speed and memory of the core, of corruptions, populations, en
 package: $(READY) ## Wheel and source archive, in dist/
 	$(BIN)/python -m build --no-isolation
 
+lock: $(READY) ## Renew the locks in requirements/ after a change of pyproject.toml or constraints.txt
+	$(COMPILE) pyproject.toml --extra dev | $(WITHOUT_TORCH) > requirements/dev.lock
+	echo hatchling | $(COMPILE) pyproject.toml - --extra data --extra flower | $(WITHOUT_TORCH) > requirements/run.lock
+
+audit: $(READY) ## Look up known vulnerabilities of everything that is locked, and write sbom.json; needs the network
+	$(AUDIT) --progress-spinner off
+	$(AUDIT) --progress-spinner off --format cyclonedx-json --output sbom.json
+
 clean: ## Remove the environment and everything generated
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
