@@ -9,12 +9,12 @@ FROM python:3.11-slim
 ARG TORCH_INDEX=
 COPY constraints.txt /src/
 COPY requirements /src/requirements
-# Every file is compared with its hash, and nothing but what is listed is taken.
-RUN pip install --no-cache-dir --require-hashes --no-deps ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
-    -r /src/requirements/torch.lock -r /src/requirements/run.lock
-# What torch's build for GPUs needs in addition; nothing for the build for CPUs.
-RUN pip install --no-cache-dir -c /src/constraints.txt "$(grep '^torch==' /src/constraints.txt)" \
-    ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"}
+# Every file is compared with its hash, and nothing but what is listed is taken. The last step adds what torch's build
+# for GPUs needs, and nothing for the build for CPUs.
+RUN pip install --no-cache-dir --require-hashes --no-deps -r /src/requirements/run.lock \
+    && pip install --no-cache-dir --require-hashes --no-deps ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
+    -r "/src/requirements/torch${TORCH_INDEX:+-cpu}.lock" \
+    && pip install --no-cache-dir -c /src/constraints.txt "$(grep '^torch==' /src/constraints.txt)"
 
 COPY pyproject.toml README.md LICENSE /src/
 COPY recipes /src/recipes

@@ -8,24 +8,26 @@ TEST_ENV := OMP_NUM_THREADS=1
 # An index with torch's builds for CPUs, such as pytorch.org names one; without it Linux gets the build for GPUs.
 TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-LOCKS := requirements/torch.lock requirements/dev.lock
-# All platforms from Python 3.11 on. torch has a lock of its own, since its builds come from two indexes; what its builds
+LOCKED := $(PIP) --require-hashes --no-deps -r
+# All platforms from Python 3.11 on. torch has locks of its own, since its builds come from two indexes; what its builds
 # for GPUs need in addition is not locked.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11.7 --generate-hashes --no-annotate --no-header \
 	-c constraints.txt
 WITHOUT_TORCH := awk '/^[a-z]/ {keep = !/^(torch|triton|nvidia-|cuda-)/} keep'
 # Not in the environment: it has many dependencies of its own.
-AUDIT := $(BIN)/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes $(LOCKS:%=-r %)
+AUDIT := $(BIN)/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes -r requirements/torch.lock -r requirements/dev.lock
 
 .PHONY: help demo test test-slow lint format golden docs bench package lock audit clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(READY): pyproject.toml $(LOCKS)
+$(READY): pyproject.toml $(wildcard requirements/*.lock)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# Every file is compared with its hash, and nothing but what is listed is taken.
-	$(PIP) --require-hashes --no-deps $(LOCKS:%=-r %)
+	# Every file is compared with its hash, and nothing but what is listed is taken. torch first: the build for CPUs, if
+	# there is one.
+	$(LOCKED) requirements/torch-cpu.lock || $(LOCKED) requirements/torch.lock
+	$(LOCKED) requirements/dev.lock
 	# What torch's builds for GPUs need in addition; nothing for the other builds.
 	$(PIP) -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	$(PIP) --no-deps --no-build-isolation -e .

@@ -79,6 +79,7 @@ def test_what_is_locked_are_the_versions_that_tests_run_with() -> None:
     )
     assert locked.pop("setuptools")  # there is one in every environment
     assert locked == known
+    assert pinned("requirements/torch-cpu.lock") == {"torch": known["torch"]}  # with +cpu
     run = pinned("requirements/run.lock")
     assert run.pop("setuptools")
     assert run.items() < known.items()
