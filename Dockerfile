@@ -8,14 +8,18 @@ FROM python:3.11-slim
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY constraints.txt /src/
-# torch first and pinned, so that nothing else decides which build is taken.
-RUN pip install --no-cache-dir -c /src/constraints.txt "$(grep '^torch==' /src/constraints.txt)" \
-    ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"}
+COPY requirements /src/requirements
+# Every file is compared with its hash, and nothing but what is listed is taken. The last step adds what torch's build
+# for GPUs needs, and nothing for the build for CPUs.
+RUN pip install --no-cache-dir --require-hashes --no-deps -r /src/requirements/run.lock \
+    && pip install --no-cache-dir --require-hashes --no-deps ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
+    -r "/src/requirements/torch${TORCH_INDEX:+-cpu}.lock" \
+    && pip install --no-cache-dir -c /src/constraints.txt "$(grep '^torch==' /src/constraints.txt)"
 
 COPY pyproject.toml README.md LICENSE /src/
 COPY recipes /src/recipes
 COPY src /src/src
-RUN pip install --no-cache-dir -c /src/constraints.txt "/src[data,flower]"
+RUN pip install --no-cache-dir --no-deps --no-build-isolation /src
 
 RUN useradd --create-home --uid 1000 ttpfl && install --directory --owner=ttpfl /work
 USER ttpfl

@@ -2,32 +2,44 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 # What the demo needs is installed first; everything else needs the rest as well.
 DEMO_READY := $(VENV)/.ready-demo
 READY := $(VENV)/.ready
+# One thread per test process: two of them run side by side.
+TEST_ENV := OMP_NUM_THREADS=1
 # Where torch comes from, if not from pip's usual index. On Linux that has the builds for CUDA, which are
 # gigabytes; make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build for CPUs.
 TORCH_INDEX ?=
-# One thread per test process: two of them run side by side.
-TEST_ENV := OMP_NUM_THREADS=1
+PIP := $(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+LOCKED := $(PIP) --require-hashes --no-deps -r
+# All platforms from Python 3.11 on. torch has locks of its own, since its builds come from two indexes; what its builds
+# for GPUs need in addition is not locked.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11.7 --generate-hashes --no-annotate --no-header \
+	-c constraints.txt
+WITHOUT_TORCH := awk '/^[a-z]/ {keep = !/^(torch|triton|nvidia-|cuda-)/} keep'
+# Not in the environment: it has many dependencies of its own.
+AUDIT := $(BIN)/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes -r requirements/torch.lock -r requirements/dev.lock
 
-.PHONY: help demo test test-slow lint format golden docs bench package clean
+.PHONY: help demo test test-slow lint format golden docs bench package lock audit clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(DEMO_READY): pyproject.toml constraints.txt
+$(DEMO_READY): pyproject.toml $(wildcard requirements/*.lock)
 	@echo "Installing ttpfl and torch into $(VENV); this takes minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# torch first and pinned, so that nothing else decides which build is taken.
-	$(PIP) "$$(grep '^torch==' constraints.txt)" $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-	$(PIP) -e '.[demo]'
+	# Every file is compared with its hash, and nothing but what is listed is taken. torch first: the build for CPUs, if
+	# there is one.
+	$(LOCKED) requirements/torch-cpu.lock || $(LOCKED) requirements/torch.lock
+	$(LOCKED) requirements/demo.lock
+	# What torch's builds for GPUs need in addition; nothing for the other builds.
+	$(PIP) -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 $(READY): $(DEMO_READY)
 	@echo "Installing the tools for tests and documentation into $(VENV); this takes minutes."
-	$(PIP) -e '.[dev]'
+	$(LOCKED) requirements/dev.lock
 	touch $@
 
 demo: $(DEMO_READY) ## Train, learn rates, compare all methods on new clients, and write a report
@@ -66,5 +78,14 @@ bench: $(READY) ## Speed and memory of the core, of corruptions, populations, en
 package: $(READY) ## Wheel and source archive, in dist/
 	$(BIN)/python -m build --no-isolation
 
+lock: $(READY) ## Renew the locks in requirements/ after a change of pyproject.toml or constraints.txt
+	$(COMPILE) pyproject.toml --extra dev | $(WITHOUT_TORCH) > requirements/dev.lock
+	echo hatchling | $(COMPILE) pyproject.toml - --extra data --extra flower | $(WITHOUT_TORCH) > requirements/run.lock
+	echo hatchling | $(COMPILE) pyproject.toml - --extra demo | $(WITHOUT_TORCH) > requirements/demo.lock
+
+audit: $(READY) ## Look up known vulnerabilities of everything that is locked, and write sbom.json; needs the network
+	$(AUDIT) --progress-spinner off
+	$(AUDIT) --progress-spinner off --format cyclonedx-json --output sbom.json
+
 clean: ## Remove the environment and everything generated
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -57,7 +58,9 @@ def test_hooks_are_programs_of_the_environment() -> None:
             assert hook["language"] in ("system", "fail")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
+)
 def test_templates_are_sound(path: Path) -> None:
     form = yaml.safe_load(path.read_text())
     if path.stem == "config":
@@ -66,6 +69,60 @@ def test_templates_are_sound(path: Path) -> None:
     for part in form["body"]:
         assert part["type"] in ("textarea", "input", "markdown")
         assert "label" in part["attributes"] or part["type"] == "markdown"
+
+
+def test_the_workflow_runs_what_make_has_with_actions_that_cannot_change() -> None:
+    text = (ROOT / ".github" / "workflows" / "checks.yml").read_text()
+    flow = yaml.safe_load(text)
+    assert flow["permissions"] == {"contents": "read"}
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.M)
+    steps = [step for job in flow["jobs"].values() for step in job["steps"]]
+    for command in (step["run"] for step in steps if "run" in step):
+        assert command.split()[0] == "make"
+        assert command.split()[1] in targets
+    for action in (step["uses"] for step in steps if "uses" in step):
+        assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", action)
+        assert len(set(re.findall(rf"{re.escape(action)}  # (v[0-9.]+)", text))) == 1
+
+
+def pinned(name: str) -> dict[str, str]:
+    """Versions by package, whichever way its name is written."""
+    found = re.findall(r"^([A-Za-z][\w.-]*)==([\w.]+)", (ROOT / name).read_text(), re.M)
+    return {re.sub(r"[-_.]+", "-", package).lower(): version for package, version in found}
+
+
+def test_what_is_locked_are_the_versions_that_tests_run_with() -> None:
+    known, locked = (
+        pinned("constraints.txt"),
+        pinned("requirements/dev.lock") | pinned("requirements/torch.lock"),
+    )
+    assert locked.pop("setuptools")  # there is one in every environment
+    assert locked == known
+    assert pinned("requirements/torch-cpu.lock") == {"torch": known["torch"]}  # with +cpu
+    run = pinned("requirements/run.lock")
+    assert run.pop("setuptools")
+    assert run.items() < known.items()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "requirements").iterdir()), ids=lambda path: path.name)
+def test_everything_locked_has_hashes(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    starts = [number for number, line in enumerate(lines) if not line.startswith(" ")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        assert "==" in lines[start]
+        assert end > start + 1
+        for line in lines[start + 1 : end]:
+            assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line)
+
+
+def test_pinned_versions_are_within_what_is_supported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = pinned("constraints.txt")
+    extras = project["optional-dependencies"].values()
+    for text in [*project["dependencies"], *(one for extra in extras for one in extra)]:
+        needed = Requirement(text)
+        if needed.name != project["name"]:
+            assert known[needed.name.lower()] in needed.specifier, text
 
 
 def test_the_paper_is_cited() -> None:

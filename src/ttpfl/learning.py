@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ttpfl._version import __version__
+from ttpfl.account import UNPROTECTED, Account
 from ttpfl.direction import (
     Change,
     Direction,
@@ -132,7 +133,8 @@ def refine(
             except TtpflError as error:
                 error.add_note(f"in batch {index} of this client's turn")
                 raise
-    return rates.with_values(values.to(rates.values.device, copy=True), mode=mode)
+    refined = values.to(rates.values.device, copy=True)
+    return rates.with_values(refined, mode=mode, account=Account(no_bound=UNPROTECTED))
 
 
 def _direction(twin: Twin, inputs: Inputs, objective: Objective, cache: DirectionCache | None) -> Direction:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl import rates_file, rates_text
+from ttpfl.account import Account, together
 from ttpfl.errors import RatesError, RatesFileError
 from ttpfl.network import ModuleSpec, describe, fingerprint, weights_hash
 
@@ -32,7 +33,8 @@ _GROUP_OF: dict[str, Callable[[ModuleSpec], str]] = {
 class Rates:
     """One adaptation rate per module of a network, or per group of modules.
 
-    `values` may be changed in place or assigned; everything else describes the network.
+    `values` may be changed in place or assigned; everything else describes the network. Rates that
+    were changed have no privacy bound any more: see `derived`.
 
     >>> model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     >>> rates = Rates.zeros(model)
@@ -52,6 +54,7 @@ class Rates:
     fingerprint: str = ""  # of the architecture
     weights_hash: str = ""  # of the weights that they were learned for
     learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
+    account: Account = field(default_factory=Account)  # what they cost in privacy, when they were learned
 
     @classmethod
     def zeros(cls, model: nn.Module, granularity: Granularity = "tensor", only: Only | None = None) -> Self:
@@ -142,10 +145,30 @@ class Rates:
     def with_values(self, values: Tensor, **changes: Any) -> Self:
         """The same description with other values; `changes` are further fields.
 
+        If the values differ, there is no privacy bound any more: see `derived`.
+
         >>> Rates.zeros(nn.Linear(3, 2)).with_values(torch.tensor([0.1, 0.2])).values
         tensor([0.1000, 0.2000])
         """
         return replace(self, values=values, **changes).checked()
+
+    def derived(self, values: Tensor) -> Self:
+        """Rates with values that were computed from these rates and from nothing else, such as rounded ones.
+
+        That costs no further privacy, so the account stays. With `with_values`, or when values are changed in
+        place, nobody knows where they come from, and there is no bound any more.
+
+        >>> zeros = Rates.zeros(nn.Linear(3, 2))
+        >>> zeros.derived(zeros.values + 1).current_account().no_bound
+        ''
+        >>> zeros.with_values(zeros.values + 1).current_account().no_bound
+        'the values were changed after they were learned, or set by hand'
+        """
+        return self.with_values(values, account=together([self.current_account()], values))
+
+    def current_account(self) -> Account:
+        """The privacy account of these values: without a bound if they were changed since it was written."""
+        return self.account.of(self.values)
 
     def checked(self) -> Self:
         """These rates, if `values` are finite numbers of the right count; else an error.
@@ -274,6 +297,8 @@ def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None
         rates: one per client, all for the same network and granularity.
         weights: one non-negative number per client; all the same if None (the paper).
 
+    Privacy accounts are added up; there is no bound if one of them has none.
+
     >>> model = nn.Linear(3, 2)
     >>> a, b = Rates.zeros(model), Rates.zeros(model)
     >>> b.values += 1
@@ -301,7 +326,8 @@ def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None
         math.fsum(factor * value for factor, value in zip(factors, column, strict=True)) / total
         for column in columns
     ]
-    return first.with_values(torch.tensor(means, dtype=torch.float64).to(first.values.dtype))
+    values = torch.tensor(means, dtype=torch.float64).to(first.values.dtype)
+    return first.with_values(values, account=together([other.current_account() for other in rates], values))
 
 
 def one_of(name: str, value: Any, known: Sequence[Any]) -> None:

@@ -19,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ttpfl._version import __version__
+from ttpfl.account import Account
 from ttpfl.errors import RatesFileError
 from ttpfl.files import written_in_one_step
 from ttpfl.network import ModuleSpec, hash_tensor
@@ -39,6 +40,7 @@ def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[
     card: dict[str, Any] = {name: fields[name] for name in _RATES_FIELDS}
     card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(names)}
     card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in fields["modules"]]
+    card["account"] = fields["account"].of(values).as_json()
     card["checksum"] = _checksum(card, values)
     data = save({"rates": values}, metadata={"ttpfl": json.dumps(card)})
     with written_in_one_step(Path(path)) as file:
@@ -77,7 +79,20 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
     modules = tuple(_module(*row) for row in card["modules"])
     if values.dtype != torch.float32 or len({spec.name for spec in modules}) != len(modules):
         raise RatesFileError("holds values that are not float32, or a module twice")
-    return {"values": values, "modules": modules} | {name: card[name] for name in _RATES_FIELDS}
+    account = _account(card, values)
+    return {"values": values, "modules": modules, "account": account} | {n: card[n] for n in _RATES_FIELDS}
+
+
+def _account(card: dict[str, Any], values: Tensor) -> Account:
+    if "account" in card:
+        return Account.from_json(card["account"])
+    found = Account.of_old_file(card["learned"], values)
+    if found.runs:
+        log.warning(
+            "these rates were written by an earlier version, which noted the epsilon of the last run alone: "
+            "if that run began with other rates, more was spent than the account says"
+        )
+    return found
 
 
 def _module(

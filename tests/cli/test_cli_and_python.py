@@ -13,7 +13,8 @@ import ttpfl
 from ttpfl.cli import app
 from ttpfl.evaluation import Evaluator, compare, gather
 from ttpfl.evaluation.comparison import Row
-from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.federation import LearnSettings, TrainSettings, epsilon_of_rates, learn, train
+from ttpfl.federation.accountant import epsilon_of
 from ttpfl.methods import Knowledge, make
 from ttpfl.models import build, load_model
 from ttpfl.randomness import seeded
@@ -105,6 +106,39 @@ def test_learn(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
     assert torch.equal(found.values, expected.rates.values)
     assert found.values.any()
     assert said["learn"]["last_round"] == json.loads(json.dumps(expected.history[-1]))
+
+
+PRIVATE = (
+    "--rounds",
+    2,
+    "--batch-size",
+    8,
+    "--workers",
+    0,
+    "--privacy",
+    "central",
+    "--noise",
+    5,
+    "--clip",
+    1e-3,
+)
+
+
+def test_epsilon_counts_the_rates_that_a_run_begins_with(said: dict[str, Any], tmp_path: Path) -> None:
+    model = said["train"]["result"]
+    first = run("learn", model, *PRIVATE, "--out", tmp_path / "first")
+    second = run("learn", model, *PRIVATE, "--out", tmp_path / "second", "--rates", first["result"])
+    for count, found in ((2, first), (4, second)):
+        assert found["last_round"]["epsilon"] == pytest.approx(epsilon_of(5.0, count, 1e-5), rel=1e-9)
+        assert epsilon_of_rates(ttpfl.Rates.load(found["result"])) == found["last_round"]["epsilon"]
+
+
+def test_no_privacy_bound_after_unprotected_rates(said: dict[str, Any], tmp_path: Path) -> None:
+    words = ["learn", said["train"]["result"], *PRIVATE, "--rates", said["learn"]["result"]]
+    found = run(*words, "--out", tmp_path / "json")["last_round"]
+    assert (found["epsilon"], found["no_bound"]) == (None, "learned without privacy")
+    told = CliRunner().invoke(app, [*map(str, words), "--out", str(tmp_path / "words")])
+    assert "no privacy bound, epsilon is infinite (learned without privacy)" in told.stdout
 
 
 def test_compare(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:

@@ -27,7 +27,7 @@ def made(rng: np.random.Generator, count: int, *shape: int) -> NDArray[np.uint8]
 
 def with_checksum(facts: Facts, path: Path, index: int = 0) -> Facts:
     files = list(facts.files)
-    files[index] = replace(files[index], md5=hashlib.md5(path.read_bytes()).hexdigest())
+    files[index] = replace(files[index], sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     return replace(facts, files=tuple(files))
 
 
@@ -82,7 +82,7 @@ def test_damaged_cifar_archives_are_named(name: str, tmp_path: Path) -> None:
     files, *_ = cifar_files(layout, len(facts.classes))
     archive = tmp_path / facts.files[0].path
     pack(archive, layout.folder, files)
-    with pytest.raises(DataError, match=rf"{archive} is damaged \(md5 .*{facts.files[0].md5}"):
+    with pytest.raises(DataError, match=rf"{archive} is damaged \(sha256 .*{facts.files[0].sha256}"):
         ttpfl.data.load(name, tmp_path)
     with pytest.raises(DataError, match=f"{archive} is damaged"):  # never overwritten without being told
         ttpfl.data.load(name, tmp_path, download=True)
@@ -155,7 +155,7 @@ def test_fashion_mnist(clothes: tuple[Path, list[NDArray[np.uint8]]]) -> None:
     compressed = fashion_mnist.read(folder.parent, facts)
     assert np.array_equal(compressed.x, plain.x)
     assert np.array_equal(compressed.y, plain.y)
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is damaged \(md5"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is damaged \(sha256"):
         ttpfl.data.load("fashion-mnist", folder.parent)
 
 

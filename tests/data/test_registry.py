@@ -1,6 +1,7 @@
 """Names, directories, downloads and what is said when something is not there."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,14 @@ CONTENT = bytes(range(200)) * 5
 
 
 class _Quiet(SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path != "/elsewhere":
+            return super().do_GET()
+        self.send_response(302)
+        self.send_header("Location", "http://example.org/blob.bin")
+        self.end_headers()
+        return None
+
     def log_message(self, *_: object) -> None:
         pass
 
@@ -53,8 +62,8 @@ def registered(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
     register(server + "/blob.bin")
 
 
-def register(url: str, md5: str = hashlib.md5(CONTENT).hexdigest()) -> None:
-    files = (File("blobs/blob.bin", url, md5),)
+def register(url: str, sha256: str = hashlib.sha256(CONTENT).hexdigest()) -> None:
+    files = (File("blobs/blob.bin", url, sha256),)
     half = (0.5, 0.5, 0.5)
     size = (1, 1)
     registry._entries.pop("blob", None)
@@ -141,7 +150,7 @@ def test_missing_files_say_what_to_put_where(name: str, tmp_path: Path) -> None:
     assert str(tmp_path) in text
     assert "TTPFL_DATA" in text
     assert ("download=True" in text) == bool(facts.files)
-    assert all(file.url in text and file.md5 in text for file in facts.files)
+    assert all(file.url in text and file.sha256 in text for file in facts.files)
     assert not list(tmp_path.iterdir())  # nothing was made or fetched
 
 
@@ -162,8 +171,22 @@ def test_download_only_when_asked(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_a_damaged_download_is_not_kept(tmp_path: Path, server: str) -> None:
-    register(server + "/blob.bin", md5="0" * 32)
-    with pytest.raises(DataError, match=r"blob\.bin is damaged \(md5 .*not kept.*Put blobs/blob\.bin into"):
+    register(server + "/blob.bin", sha256="0" * 64)
+    with pytest.raises(
+        DataError, match=r"blob\.bin is damaged \(sha256 .*not kept.*Put blobs/blob\.bin into"
+    ):
+        ttpfl.data.load("blob", tmp_path, download=True)
+    assert not list((tmp_path / "blobs").iterdir())
+
+
+@pytest.mark.usefixtures("registered")
+def test_nothing_is_fetched_without_https(tmp_path: Path, server: str) -> None:
+    for url in ("http://example.org/blob.bin", "ftp://127.0.0.1/blob.bin", "file:///etc/hostname"):
+        register(url)
+        with pytest.raises(DataError, match="does not begin with https"):
+            ttpfl.data.load("blob", tmp_path, download=True)
+    register(f"{server}/elsewhere")
+    with pytest.raises(DataError, match=r"http://example\.org/blob\.bin does not begin with https"):
         ttpfl.data.load("blob", tmp_path, download=True)
     assert not list((tmp_path / "blobs").iterdir())
 
@@ -186,7 +209,8 @@ def test_facts_are_complete(name: str) -> None:
     assert facts.instructions
     assert len(set(facts.classes)) == len(facts.classes)
     assert all(0 < value < 1 for value in facts.mean + facts.std)
-    assert all(len(file.md5) == 32 and file.url.startswith("http") for file in facts.files)
+    assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in facts.files)
+    assert all(file.url.startswith("https://") for file in facts.files)
 
 
 def test_images_must_fit_their_facts() -> None:

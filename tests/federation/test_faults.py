@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -159,31 +158,6 @@ def script(directory: Path, *more: str, rounds: int = victim.ROUNDS) -> "subproc
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-@pytest.mark.slow
-def test_kill_at_twenty_random_moments(tmp_path: Path, undisturbed: Trained) -> None:
-    """Ten runs that have bad luck twice; a fresh process each time."""
-    luck, restarts, hits = random.Random(0), list[float](), 0
-    for number in range(10):
-        directory = tmp_path / f"{number}"
-        for attempt in range(2):
-            done = noted(directory)
-            with script(directory, *(["--resume"] if attempt else [])) as process:
-                assert process.stdout is not None
-                process.stdout.readline()  # all is imported
-                begin = time.monotonic()
-                rounds = done + 1 if attempt else luck.randrange(5)
-                wait_for(directory, rounds, lambda p=process: p.poll() is not None)
-                if attempt:
-                    restarts.append(time.monotonic() - begin)
-                time.sleep(luck.uniform(0, 0.08))
-                process.kill()
-            hits += process.returncode == -signal.SIGKILL
-        (directory / "pids").mkdir(parents=True, exist_ok=True)
-        check_resumed(directory, undisturbed, kills=2)
-    assert hits >= 15
-    assert statistics.median(restarts) < 5  # seconds; a busy machine may delay some of them
 
 
 def test_interrupt(tmp_path: Path) -> None:

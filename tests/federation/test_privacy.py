@@ -88,7 +88,7 @@ def test_clipping_keeps_the_direction() -> None:
 
 def test_participation_counts_cohorts() -> None:
     drawn = [client for number in range(20) for client in draw_cohort(range(7), 3, 5, number)]
-    assert Participation(7, 3, 5).most(20) == max(drawn.count(client) for client in range(7))
+    assert Participation(7, 3, 5).counts(20).tolist() == [drawn.count(client) for client in range(7)]
 
 
 def test_central_privacy_is_clipped_mean_plus_noise() -> None:

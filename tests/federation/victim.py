@@ -57,10 +57,10 @@ def go(
     )
 
 
-def learn_rates(directory: Path, resume: bool = False, waits: bool = False) -> Learned:
+def learn_rates(directory: Path, resume: bool = False, waits: bool = False, privacy: str = "none") -> Learned:
     """The same with rates."""
     torch.set_num_threads(1)
-    settings = LearnSettings(rounds=ROUNDS, cohort=3, batch_size=4, lr=5.0, workers=2)
+    settings = LearnSettings(rounds=ROUNDS, cohort=3, batch_size=4, lr=5.0, workers=2, privacy=privacy)
     model = mlp()
     notes = sites(directory / "pids")
     diary = Diary(directory, waits)

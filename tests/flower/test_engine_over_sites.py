@@ -1,6 +1,7 @@
 """The engine over sites, without a network: the same results, and every fault has a name."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -28,7 +29,8 @@ from in_process import (
 )
 
 from ttpfl.errors import FederationError, ModelError
-from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.federation import LearnSettings, TrainSettings, epsilon_of_rates, learn, train
+from ttpfl.federation.accountant import epsilon_of
 from ttpfl.federation.tally import Tallies
 from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.messages import Task, answer_records, read_answer
@@ -105,6 +107,27 @@ def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: P
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     losses = [[record["validation_loss"] for record in records] for records in (history, local.history)]
     assert losses[0] == pytest.approx(losses[1])
+
+
+def test_epsilon_counts_the_rates_that_an_order_begins_with(sites: dict[str, Path], tmp_path: Path) -> None:
+    begin_model(tmp_path / "model.safetensors")
+    settings = {**asdict(LEARN), "privacy": "local", "noise": 9.0}
+    make = partial(Order, "learn", str(tmp_path / "model.safetensors"), sites=NAMES)
+
+    def learned(name: str, rates: str | None, settings: dict[str, Any] = settings) -> Rates:
+        order = make(out=str(tmp_path / name), settings=settings, rates=rates)
+        carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
+        return Rates.load(tmp_path / name / "rates.safetensors")
+
+    learned("plain", None, asdict(LEARN))
+    learned("first", None)
+    second = learned("second", str(tmp_path / "first" / "rates.safetensors"))
+    after_plain = learned("after plain", str(tmp_path / "plain" / "rates.safetensors"))
+    expected = epsilon_of(9.0, 2 * LEARN.rounds, 1e-5, sensitivity=2.0)
+    assert epsilon_of_rates(second) == pytest.approx(expected, rel=1e-9)
+    assert second.learned["spent"]["epsilon"] == pytest.approx(expected, rel=1e-9)
+    assert epsilon_of_rates(after_plain) == math.inf
+    assert after_plain.learned["spent"]["no_bound"] == "learned without privacy"
 
 
 def test_training_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:

@@ -516,3 +516,24 @@ def test_scales_cover_their_values(values: list[float]) -> None:
     assert all(-1e-6 <= scale(value) <= 1 + 1e-6 for value in values)
     assert 2 <= len(scale.ticks()) <= 8
     assert Scale(10, 1000, log=True)(100) == pytest.approx(0.5)
+
+
+def test_the_weakest_privacy_of_rates_is_told(found: dict[str, Any], document: Element) -> None:
+    caption = document.one("figure", id="rates-figure").one("figcaption").text
+    assert "epsilon" not in caption
+    private = copy.deepcopy(found)
+    entries = [entry for run in private["runs"] for entry in run["entries"] if entry["rates"]]
+    for number, entry in enumerate(entries):
+        last = {"epsilon": 1.0 + number, "delta": 1e-5} if entry["label"] == "atp-online" else {}
+        entry["rates"]["history"][-1] |= last
+    weakest = max(entry["rates"]["history"][-1].get("epsilon", 0) for entry in entries)
+    assert f"atp-online: epsilon {weakest:g} at delta 1e-05" in shown_privacy(private)
+    unbound = next(entry for entry in entries if entry["label"] == "atp-online")["rates"]["history"][-1]
+    unbound |= {"epsilon": None, "no_bound": "learned <without> privacy"}
+    assert "atp-online: no privacy bound, epsilon is infinite (learned <without> privacy)" in shown_privacy(
+        private
+    )
+
+
+def shown_privacy(results: dict[str, Any]) -> str:
+    return read(page(results)).one("figure", id="rates-figure").one("figcaption").text

@@ -157,7 +157,12 @@ def learn(
     ],
     out: Out,
     rates: Annotated[
-        Path | None, typer.Option(help="A rates file to begin with.", dir_okay=False, show_default=False)
+        Path | None,
+        typer.Option(
+            help="A rates file to begin with. What it has cost in privacy counts, too.",
+            dir_okay=False,
+            show_default=False,
+        ),
     ] = None,
     data_dir: DataDir = None,
     arch: Arch = None,

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.cli.output import answer
+from ttpfl.federation.accountant import in_words
 
 
 def report(path: Path, history: list[dict[str, Any]], as_json: bool = False) -> None:
@@ -18,13 +19,14 @@ def figures(record: dict[str, Any]) -> str:
     >>> figures({"round": 3, "validation_loss": 0.51234, "failed": []})
     'validation loss 0.5123'
     >>> figures({"round": 3, "epsilon": 2.0, "delta": 1e-5})
-    'epsilon 2 at delta 1e-05'
+    'epsilon 2 at delta 1e-05, for the rates alone: the model counts as public'
     """
     parts = [
         f"{name.replace('_', ' ')} {value:.4g}"
         for name, value in record.items()
         if name.endswith(("_loss", "_accuracy"))
     ]
-    if record.get("epsilon") is not None:
-        parts.append(f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}")
+    if privacy := in_words(record):
+        bounded = record["epsilon"] is not None
+        parts.append(f"{privacy}, for the rates alone: the model counts as public" if bounded else privacy)
     return ", ".join(parts)

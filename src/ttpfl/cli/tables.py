@@ -71,7 +71,9 @@ def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Ta
         "to put there": known.instructions.rstrip(","),
     }
     for file in known.files:
-        rows[f"download{' ' + file.path if len(known.files) > 1 else ''}"] = f"{file.url} (md5 {file.md5})"
+        rows[f"download{' ' + file.path if len(known.files) > 1 else ''}"] = (
+            f"{file.url} (sha256 {file.sha256})"
+        )
     rows["options"] = _pairs(options(name)) or "none"
     rows["clients"] = _pairs(client_choices(name))
     table = Table.grid("", "", padding=(0, 2))

@@ -1,4 +1,4 @@
-"""Fetch a file, with a progress bar, and keep it only if its checksum is right."""
+"""Fetch a file over https, with a progress bar, and keep it only if its SHA-256 is right."""
 
 import hashlib
 import logging
@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
-from urllib.request import urlopen
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ttpfl.data.images import File
 from ttpfl.errors import DataError
@@ -27,18 +29,19 @@ def fetch(file: File, directory: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with written_in_one_step(path) as out:
             found = _copy(file.url, out.write)
-            if found != file.md5:
+            if found != file.sha256:
                 raise DataError(
-                    f"what {file.url} gave for {path} is damaged (md5 {found}, it should be {file.md5}): "
-                    "it was not kept; try again"
+                    f"what {file.url} gave for {path} is damaged (sha256 {found}, it should be "
+                    f"{file.sha256}): it was not kept; try again"
                 )
     except (OSError, HTTPException) as error:
         raise DataError(f"{file.url} could not be fetched to {path} ({error})") from error
 
 
 def _copy(url: str, write: Callable[[bytes], object]) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    with urlopen(url, timeout=TIMEOUT) as answer:
+    digest = hashlib.sha256()
+    _check_private(url)
+    with build_opener(_SentOn).open(url, timeout=TIMEOUT) as answer:
         total = answer.headers.get("Content-Length")
         with _progress(url, int(total) if total else None) as advance:
             while chunk := answer.read(CHUNK):
@@ -46,6 +49,23 @@ def _copy(url: str, write: Callable[[bytes], object]) -> str:
                 digest.update(chunk)
                 advance(len(chunk))
     return digest.hexdigest()
+
+
+def _check_private(url: str) -> None:
+    """Everything that comes from another machine comes by https."""
+    found = urlsplit(url)
+    if found.scheme != "https" and (found.scheme, found.hostname) != ("http", "127.0.0.1"):
+        raise DataError(f"{url} does not begin with https: nothing was fetched from there")
+
+
+class _SentOn(HTTPRedirectHandler):
+    """Follows to addresses that could have been asked for, too."""
+
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        _check_private(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 @contextmanager

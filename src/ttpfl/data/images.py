@@ -14,11 +14,14 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class File:
-    """A file as its makers give it out; `path` is its place below the data directory."""
+    """A file as its makers give it out; `path` is its place below the data directory.
+
+    Nothing is fetched from an address that does not begin with https, and nothing is kept without its hash.
+    """
 
     path: str
     url: str
-    md5: str
+    sha256: str
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def _download(facts: Facts, directory: Path) -> None:
 def _advice(facts: Facts, directory: Path) -> str:
     advice = f"Put {facts.instructions} into {directory} (data_dir= or {ENVIRONMENT} names another directory)"
     if facts.files:
-        sources = ", ".join(f"{file.url} (md5 {file.md5})" for file in facts.files)
+        sources = ", ".join(f"{file.url} (sha256 {file.sha256})" for file in facts.files)
         advice += f". It is given out at {sources}; load({facts.name!r}, download=True) fetches that"
     elif facts.homepage:
         advice += f". See {facts.homepage}"

@@ -23,10 +23,10 @@ CACHE = "cache"  # folder below the data directory
 def verify(path: Path, file: File) -> None:
     """Raise a DataError unless the file at `path` has the checksum that its makers gave it."""
     with open(path, "rb") as opened:
-        found = hashlib.file_digest(opened, "md5").hexdigest()
-    if found != file.md5:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != file.sha256:
         raise DataError(
-            f"{path} is damaged (md5 {found}, it should be {file.md5}): "
+            f"{path} is damaged (sha256 {found}, it should be {file.sha256}): "
             f"delete it and get it again from {file.url}"
         )
 

@@ -6,11 +6,12 @@ from ttpfl.lazy import attributes
 
 if TYPE_CHECKING:
     from ttpfl.federation.callbacks import Callback
+    from ttpfl.federation.composition import epsilon_of_rates
     from ttpfl.federation.rate_learning import learn
     from ttpfl.federation.settings import LearnSettings, TrainSettings
     from ttpfl.federation.training import train
 
-__all__ = ["Callback", "LearnSettings", "TrainSettings", "learn", "train"]
+__all__ = ["Callback", "LearnSettings", "TrainSettings", "epsilon_of_rates", "learn", "train"]
 
 __getattr__ = attributes(
     __name__,
@@ -18,6 +19,7 @@ __getattr__ = attributes(
         "Callback": "callbacks",
         "LearnSettings": "settings",
         "TrainSettings": "settings",
+        "epsilon_of_rates": "composition",
         "learn": "rate_learning",
         "train": "training",
     },

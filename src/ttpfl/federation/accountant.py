@@ -5,6 +5,8 @@ known (Balle, Wang 2018).
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from ttpfl.errors import FederationError
 
@@ -102,3 +104,19 @@ def noise_for(epsilon: float, participations: int, delta: float, sensitivity: fl
         costs_more = epsilon_of(middle, participations, delta, sensitivity) > epsilon
         low, high = (middle, high) if costs_more else (low, middle)
     return high
+
+
+def in_words(record: Mapping[str, Any]) -> str:
+    """What a round's record says of privacy; nothing if it has no noise.
+
+    >>> in_words({"round": 3, "epsilon": 2.0, "delta": 1e-5})
+    'epsilon 2 at delta 1e-05'
+    >>> in_words({"round": 3, "epsilon": None, "delta": 1e-5, "no_bound": "learned without privacy"})
+    'no privacy bound, epsilon is infinite (learned without privacy)'
+    """
+    if "epsilon" not in record:
+        return ""
+    if record["epsilon"] is None:
+        reason = f" ({record['no_bound']})" if "no_bound" in record else ""
+        return f"no privacy bound, epsilon is infinite{reason}"
+    return f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}"

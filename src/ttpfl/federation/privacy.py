@@ -15,11 +15,12 @@ the draw follows from a seed that is no secret.
 import hashlib
 import os
 import secrets
-from collections import Counter
 from pathlib import Path
 from statistics import NormalDist
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ttpfl.errors import FederationError
@@ -107,21 +108,21 @@ def kept_key(directory: Path | None) -> bytes:
 
 
 class Participation:
-    """How often the busiest client has been in a cohort: the one with the least privacy.
+    """How often each client has been in a cohort; the busiest one has the least privacy.
 
-    >>> counts = Participation(clients=4, cohort=2, seed=0)
-    >>> counts.most(rounds=1), counts.most(rounds=10)
-    (1, 6)
+    >>> drawn = Participation(clients=4, cohort=2, seed=0)
+    >>> drawn.counts(rounds=1), drawn.counts(rounds=10)
+    (array([0, 0, 1, 1]), array([4, 5, 5, 6]))
     """
 
     def __init__(self, clients: int, cohort: int, seed: int) -> None:
         self._clients, self._cohort, self._seed = clients, cohort, seed
-        self._counts: Counter[int] = Counter()
+        self._counts = np.zeros(clients, np.int64)
         self._rounds = 0
 
-    def most(self, rounds: int) -> int:
-        """After so many rounds; never fewer than at the last call."""
+    def counts(self, rounds: int) -> NDArray[np.int64]:
+        """After so many rounds, for every client; not fewer rounds than at the last call."""
         for number in range(self._rounds, rounds):
-            self._counts.update(draw_cohort(range(self._clients), self._cohort, self._seed, number))
+            self._counts[draw_cohort(range(self._clients), self._cohort, self._seed, number)] += 1
         self._rounds = max(rounds, self._rounds)
-        return max(self._counts.values(), default=0)
+        return self._counts.copy()

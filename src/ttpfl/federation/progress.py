@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ttpfl.errors import FederationError
+from ttpfl.federation.accountant import in_words
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.state import Record, RunState
 
@@ -67,8 +68,8 @@ def figures(record: Record) -> str:
         parts.append(f"validation {record['validation_loss']:.3f}{accuracy}")
     target = record.get("target", {}).items()
     parts += [f"target {name} {value:.1%}" for name, value in target if not name.endswith("loss")]
-    if record.get("epsilon") is not None:
-        parts.append(f"epsilon {record['epsilon']:.2f} at delta {record['delta']:g}")
+    if privacy := in_words(record):
+        parts.append(privacy)
     if record.get("failed"):
         parts.append(f"{len(record['failed'])} failed")
     return ", ".join(parts)

@@ -1,23 +1,26 @@
 """Learning rates over source clients, on all cores."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 
 from ttpfl._version import __version__
+from ttpfl.account import Account
 from ttpfl.data.parallel import cores
 from ttpfl.direction import DirectionCache, Objective, entropy
 from ttpfl.errors import FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
+from ttpfl.federation.composition import Spending
 from ttpfl.federation.identity import common
 from ttpfl.federation.jobs import MakeEngine
-from ttpfl.federation.privacy import Participation, kept_key
+from ttpfl.federation.privacy import kept_key
 from ttpfl.federation.rate_average import check_cohort
-from ttpfl.federation.rate_work import RatesServer, RatesWork, privacy_spent
+from ttpfl.federation.rate_work import RatesServer, RatesWork
 from ttpfl.federation.roster import Clients, Roster
 from ttpfl.federation.session import Session
 from ttpfl.federation.settings import LearnSettings
@@ -27,6 +30,8 @@ from ttpfl.learning import Loss, cross_entropy
 from ttpfl.network import model_hash, weights_hash
 from ttpfl.rates import Mode, Only, Rates
 from ttpfl.twin import Readout, Twin
+
+log = logging.getLogger("ttpfl")
 
 _SAID_ELSEWHERE = ("rounds", "workers", "only")  # by the result itself, or of no influence
 
@@ -84,7 +89,8 @@ def learn(
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
     check_cohort(settings.average, settings.trim, cohort)
-    participation = Participation(len(roster), cohort, settings.seed)
+    spending = Spending(begin.current_account(), settings, roster)
+    _warn_of(spending, settings)
     size, processes = (
         len(begin.values),
         min(cohort, cores() if settings.workers is None else settings.workers),
@@ -93,7 +99,7 @@ def learn(
         RunInfo("learn", settings.rounds, len(roster), cohort, layout_of(model).length, size),
         settings,
         roster,
-        RatesServer(begin, settings, participation, lambda: _server_key(settings, noise_key, run_dir)),
+        RatesServer(begin, settings, spending, lambda: _server_key(settings, noise_key, run_dir)),
         lambda: RatesWork(
             Twin(model, begin.modules, readout=logits),
             begin,
@@ -112,6 +118,7 @@ def learn(
             "begin": begin.values.tolist(),
             "granularity": begin.granularity,
             "only": begin.only,
+            **_account_of(begin, settings),
             **common(roster, objective=objective, loss=loss, logits=logits),
         },
         make_engine=engine,
@@ -120,13 +127,21 @@ def learn(
     def result(values: Tensor, rounds: int) -> Rates:
         said = {"rounds": rounds, "clients": len(roster), "library": __version__}
         said |= {name: value for name, value in asdict(settings).items() if name not in _SAID_ELSEWHERE}
-        if settings.privacy != "none":
+        account = Account(no_bound="taken from a run that had not ended")
+        if rounds:
+            account = spending.account(rounds, values)
+        if rounds and settings.privacy != "none":
             # Without what a server that died asked for again: see docs/privacy.md.
-            said["spent"] = privacy_spent(settings, participation.most(rounds))
+            said["spent"] = spending.record(rounds)
         return begin.with_values(
-            values, mode=cast(Mode, settings.mode), learned=said, weights_hash=weights_hash(model)
+            values,
+            mode=cast(Mode, settings.mode),
+            learned=said,
+            weights_hash=weights_hash(model),
+            account=account,
         )
 
+    # Rates to be looked at while the run goes on: which round it is, the one who judges is not told.
     judge = None if evaluate is None else lambda vector: evaluate(result(vector, 0))
     state = session.run(begin.values, run_dir, resume, callbacks, judge)
     rounds = state.result_round
@@ -147,6 +162,21 @@ def first_rates(model: nn.Module, only: str | None, rates: Rates | None) -> Rate
         )
     rates.checked().check_fits(model)
     return rates
+
+
+def _account_of(begin: Rates, settings: LearnSettings) -> dict[str, Any]:
+    """So that a run is resumed with the account that it began with; zeros have an empty one."""
+    account = begin.current_account()
+    return {} if settings.privacy == "none" or account == Account() else {"account": account.as_json()}
+
+
+def _warn_of(spending: Spending, settings: LearnSettings) -> None:
+    if settings.privacy != "none" and spending.no_bound:
+        log.warning(
+            "no privacy bound (%s): epsilon is infinite. For a bound begin with zero rates, or with rates "
+            "that have one, and set noise above 0",
+            spending.no_bound,
+        )
 
 
 def _server_key(settings: LearnSettings, given: bytes | None, run_dir: str | PathLike[str] | None) -> bytes:

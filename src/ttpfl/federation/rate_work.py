@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ttpfl.direction import DirectionCache, Objective
 from ttpfl.errors import BatchError
-from ttpfl.federation.accountant import SENSITIVITY, epsilon_of
+from ttpfl.federation.composition import Spending
 from ttpfl.federation.jobs import Answer, Job
-from ttpfl.federation.privacy import Participation, clipped, gaussian, new_key, noise_of_sum
+from ttpfl.federation.privacy import clipped, gaussian, new_key, noise_of_sum
 from ttpfl.federation.rate_average import combined, least_answers
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings
@@ -89,10 +89,10 @@ class RatesServer:
         self,
         begin: Rates,
         settings: LearnSettings,
-        participation: Participation,
+        spending: Spending,
         noise_key: Callable[[], bytes] = bytes,
     ) -> None:
-        self._begin, self._settings, self._participation = begin, settings, participation
+        self._begin, self._settings, self._spending = begin, settings, spending
         self._noise_key = noise_key
 
     def begin(self, state: RunState) -> None:
@@ -138,23 +138,9 @@ class RatesServer:
     def summary(self) -> Record:
         """Loss and accuracy after adaptation, with the rates as they were when each batch came.
 
-        With privacy there are none, since they have no noise; there is the epsilon of all rounds so far.
+        With privacy there are none, since they have no noise; there is the epsilon of all rounds so far,
+        and of what the rates that the run began with had cost.
         """
         if self._settings.privacy == "none":
             return self._tallies.summary()
-        return privacy_spent(self._settings, self._participation.most(self._state.round + 1))
-
-
-def privacy_spent(settings: LearnSettings, participations: int) -> Record:
-    """What the busiest client has given away after so many rounds in cohorts.
-
-    Every round counts once. What a server asked for again after it died is not known to it: a site's own
-    account (`ttpfl.flower.policy.Budget`) counts that, too.
-    """
-    sensitivity = SENSITIVITY[settings.privacy]
-    epsilon = epsilon_of(settings.noise, participations, settings.delta, sensitivity)
-    return {
-        "epsilon": None if math.isinf(epsilon) else epsilon,  # None: no bound at all
-        "delta": settings.delta,
-        "participations": participations,
-    }
+        return self._spending.record(self._state.round + 1)

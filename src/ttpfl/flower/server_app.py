@@ -17,6 +17,7 @@ from torch import nn
 
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
+from ttpfl.federation.accountant import in_words
 from ttpfl.federation.jobs import MakeEngine
 from ttpfl.federation.progress import TensorBoard
 from ttpfl.federation.rate_learning import first_rates
@@ -186,10 +187,10 @@ class _Carrier(Callback):
     def on_round(self, state: RunState, record: Record) -> None:
         """A line for whoever looks, and one for the file beside the history."""
         figures = {name: value for name, value in record.items() if name.endswith(("_loss", "_accuracy"))}
-        if record.get("epsilon") is not None:
-            figures |= {"epsilon": record["epsilon"], "delta": record["delta"]}
-        said = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        log.info("round %d of %s: %s", record["round"], self._order.settings["rounds"], said)
+        said = [f"{name} {value:.4g}" for name, value in figures.items()]
+        if privacy := in_words(record):
+            said.append(privacy)
+        log.info("round %d of %s: %s", record["round"], self._order.settings["rounds"], ", ".join(said))
         if self._engine is not None:
             counts = vars(self._engine.counts)
             with open(Path(self._order.out) / "messages.jsonl", "a") as file:

@@ -18,6 +18,11 @@ class Record(TypedDict, total=False):
     round: int
     target: dict[str, float | None] | None
     """Figures of the target clients, in rounds that were evaluated."""
+    epsilon: float | None
+    """Where rates are learned with privacy: what was spent so far; None if there is no bound."""
+    delta: float
+    no_bound: str
+    """Why there is none."""
 
 
 class Made(TypedDict, total=False):

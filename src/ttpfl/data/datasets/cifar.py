@@ -58,7 +58,7 @@ CIFAR10 = Facts(
         File(
             "cifar-10-binary.tar.gz",
             "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            "c32a1d4ab5d03f1284b67883e8d87530",
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
         ),
     ),
     places=(f"{TEN.folder}/*.bin", "cifar-10-binary.tar.gz"),
@@ -81,7 +81,7 @@ CIFAR100 = Facts(
         File(
             "cifar-100-binary.tar.gz",
             "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-            "03b5dce01913d631647c71ecec9e9cb8",
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
         ),
     ),
     places=(f"{HUNDRED.folder}/*.bin", "cifar-100-binary.tar.gz"),

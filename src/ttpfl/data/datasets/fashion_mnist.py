@@ -14,12 +14,16 @@ from ttpfl.data.storage import verify
 from ttpfl.errors import DataError, DataMissingError
 
 FOLDER = "fashion-mnist"
-MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"  # the checksums guard it
+# The authors' repository, at a commit; their own server has no https.
+SOURCE = (
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/"
+    "b2617bb6d3ffa2e429640350f613e3291e10b141/data/fashion"
+)
 CHECKSUMS = {  # images, labels; training, then test
-    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+    "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 }
 
 FASHION_MNIST = Facts(
@@ -45,7 +49,7 @@ FASHION_MNIST = Facts(
     licence="MIT",
     homepage="https://github.com/zalandoresearch/fashion-mnist",
     instructions=f"the folder {FOLDER} with {', '.join(CHECKSUMS)} (compressed or not)",
-    files=tuple(File(f"{FOLDER}/{name}", f"{MIRROR}/{name}", md5) for name, md5 in CHECKSUMS.items()),
+    files=tuple(File(f"{FOLDER}/{name}", f"{SOURCE}/{name}", sha256) for name, sha256 in CHECKSUMS.items()),
     places=(f"{FOLDER}/*-ubyte*",),
     samples=70_000,
 )

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
 
+from ttpfl.federation.accountant import in_words
 from ttpfl.report.chart import drawing, percent, said
 from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import aligned, clipped, listed, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.schema import Module
+from ttpfl.report.schema import Module, Record
 from ttpfl.report.study import Case, Study, entry_of
 
 ROW = 36  # pixels
@@ -31,6 +32,8 @@ def rates(study: Study) -> Section | None:
         "dots are single modules. A positive rate follows the unlabelled batch, a negative one goes against "
         "it."
     )
+    if privacy := _privacy(study):
+        caption += f" Privacy of the rates, which does not cover the model: {privacy}."
     keys = [("gain", "positive"), ("harm", "negative")]
     rows: list[list[Value]] = [
         [labels, case, module["name"], module["block"], module["kind"], module["rate"]]
@@ -54,6 +57,22 @@ def _learned(study: Study) -> dict[str, ByCase]:
         elif by_case:
             found[label] = by_case
     return found
+
+
+def _privacy(study: Study) -> str:
+    """For each method with private rates, what the run with the weakest privacy says; no bound is weakest."""
+    weakest: dict[str, Record] = {}
+    for run in study.results["runs"]:
+        for entry in run["entries"]:
+            record = entry["rates"]["history"][-1] if entry["rates"] and entry["rates"]["history"] else {}
+            known = weakest.get(entry["label"], record)
+            if "epsilon" in record and _epsilon(record) >= _epsilon(known):
+                weakest[entry["label"]] = record
+    return "; ".join(f"{label}: {in_words(record)}" for label, record in weakest.items())
+
+
+def _epsilon(record: Record) -> float:
+    return math.inf if record["epsilon"] is None else float(record["epsilon"])
 
 
 def _mean_over_seeds(case: Case, label: str) -> list[Module]:
