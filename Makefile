@@ -81,7 +81,7 @@ package: $(READY) ## Wheel and source archive, in dist/
 lock: $(READY) ## Renew the locks in requirements/ after a change of pyproject.toml or constraints.txt
 	$(COMPILE) pyproject.toml --extra dev | $(WITHOUT_TORCH) > requirements/dev.lock
 	echo hatchling | $(COMPILE) pyproject.toml - --extra data --extra flower | $(WITHOUT_TORCH) > requirements/run.lock
-	echo hatchling | $(COMPILE) pyproject.toml - --extra demo | $(WITHOUT_TORCH) > requirements/demo.lock
+	printf 'hatchling\neditables\n' | $(COMPILE) pyproject.toml - --extra demo | $(WITHOUT_TORCH) > requirements/demo.lock
 
 audit: $(READY) ## Look up known vulnerabilities of everything that is locked, and write sbom.json; needs the network
 	$(AUDIT) --progress-spinner off

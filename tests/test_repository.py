@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,15 +38,35 @@ def installed_by(*words: str) -> list[str]:
     make = shutil.which("make") or pytest.skip("make is not installed: apt install make")
     command = [make, "--dry-run", "--always-make", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return re.findall(r"pip install --quiet -c constraints.txt (.*?) *$", done.stdout, re.M)
+    return re.findall(r"pip install --quiet *(.*?) *$", done.stdout, re.M)
 
 
 def test_make_installs_what_its_targets_need_and_torch_once() -> None:
-    torch, demo, dev = "\"$(grep '^torch==' constraints.txt)\"", "-e '.[demo]'", "-e '.[dev]'"
-    assert installed_by("demo") == [torch, demo]
-    assert installed_by("test") == [torch, demo, dev]
-    cpu = "https://download.pytorch.org/whl/cpu"
-    assert installed_by("demo", f"TORCH_INDEX={cpu}") == [f"{torch} --extra-index-url {cpu}", demo]
+    locked = "--require-hashes --no-deps -r requirements/"
+    demo = [
+        f"{locked}torch-cpu.lock || .venv/bin/python -m pip install --quiet  {locked}torch.lock",
+        f"{locked}demo.lock",
+        "-c constraints.txt \"$(grep '^torch==' constraints.txt)\"",
+        "--no-deps --no-build-isolation -e .",
+    ]
+    assert installed_by("demo") == demo
+    assert installed_by("test") == [*demo, f"{locked}dev.lock"]
+    index = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    lines = installed_by("demo", f"TORCH_INDEX={index.split()[1]}")
+    assert len(lines) == len(demo)
+    assert all(line.startswith(index) for line in lines)
+
+
+def test_the_locks_agree_with_each_other_and_with_the_constraints() -> None:
+    def pinned(path: str) -> dict[str, str]:
+        found = re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / path).read_text(), re.M)
+        return {canonicalize_name(name): version for name, version in found}
+
+    dev, constraints = pinned("requirements/dev.lock"), pinned("constraints.txt")
+    assert pinned("requirements/demo.lock").items() <= dev.items()
+    both = dev.keys() & constraints.keys()
+    assert len(both) > 20
+    assert [name for name in both if dev[name] != constraints[name]] == []
 
 
 def test_hooks_are_programs_of_the_environment() -> None:
