@@ -1,15 +1,17 @@
 """From files to results that hang together, or an error that says where they do not."""
 
-import json
 import math
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
+from ttpfl import reading
+from ttpfl.checksum import CHECKSUM, is_sound, warn_of_old_format
 from ttpfl.errors import ReportError
 from ttpfl.report.schema import BY_CLIENT, FORMAT, Results, Run, Samples
 from ttpfl.report.shapes import check
 
+UNSEALED = 1  # the format before checksums
 RESULTS, SAMPLES = "results.json", "samples.json"
 
 
@@ -24,9 +26,12 @@ def results_file(run: Path) -> Path:
 def read_json(path: Path) -> Any:
     """The content of a JSON file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        found = reading.read_json(path)
+    except ValueError as error:
         raise ReportError(f"{path} is not sound JSON ({error}): make it again") from None
+    if isinstance(found, dict) and found.get("format") == UNSEALED and CHECKSUM not in found:
+        warn_of_old_format(str(path))
+    return found
 
 
 def checked_results(value: object, place: str = RESULTS) -> Results:
@@ -57,8 +62,12 @@ def checked_samples(value: object, place: str = SAMPLES) -> Samples:
 
 
 def _check_format(value: object, place: str) -> None:
-    if isinstance(value, dict) and value.get("format", FORMAT) != FORMAT:
-        raise ReportError(f"{place} has format {value['format']!r}; this version reads {FORMAT}")
+    if not isinstance(value, dict) or "format" not in value:
+        return  # its shape says so
+    if value["format"] not in (UNSEALED, FORMAT) or isinstance(value["format"], bool):
+        raise ReportError(f"{place} has format {value['format']!r}; this version reads {UNSEALED} and {FORMAT}")
+    if (value["format"] == FORMAT or CHECKSUM in value) and not is_sound(value):
+        raise ReportError(f"{place} is damaged (its checksum does not match): make it again")
 
 
 def _check_run(run: Run, place: str) -> None:

@@ -1,11 +1,14 @@
 """What `results.json` and `samples.json` hold: all that a report is drawn from.
 
+Since format 2 both hold a checksum over all the rest, which is verified when they are read.
+
 Accuracies are fractions, but the paper's figures are percent. Keys that are not named here are allowed.
 """
 
 from typing import Any, NotRequired, TypedDict
 
-FORMAT = 1
+FORMAT = 2
+"""Files of format 1 are read, too: they have no checksum."""
 BY_CLIENT = ("accuracy", "loss", "ece", "entropy", "time", "extra_bytes")
 """The keys of an entry with one figure per client, in the order of the run's clients."""
 

@@ -11,6 +11,8 @@ from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, ow
 from ttpfl.data.extras import extra
 from ttpfl.data.pictures import Size, as_rgb, as_size, resized
 from ttpfl.errors import DataError
+from ttpfl.limits import PICTURE
+from ttpfl.reading import read_bytes
 
 HUGGINGFACE = own_facts(
     name="huggingface",
@@ -106,7 +108,7 @@ def _images(column: Iterable[Any], name: str, size: Size | None) -> list[NDArray
 
 def _image(value: Any, size: Size | None) -> NDArray[np.uint8]:
     if isinstance(value, dict):  # Image(decode=False)
-        value = extra("PIL.Image").open(BytesIO(value["bytes"]) if value.get("bytes") else value["path"])
+        value = extra("PIL.Image").open(BytesIO(value.get("bytes") or read_bytes(value["path"], PICTURE)))
     if hasattr(value, "convert"):  # a pillow image
         return as_rgb(value, size)
     pixels: NDArray[Any] = np.asarray(value)
