@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def is_sound(found: Any, tensors: "Mapping[str, Tensor] | None" = None) -> bool:
         return False
 
 
-@lru_cache(maxsize=None)
+@cache
 def warn_of_old_format(place: str) -> None:
     """Say once that nobody can tell whether a file, or what is in a folder, is as it was written."""
     log.warning(

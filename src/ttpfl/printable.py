@@ -1,4 +1,4 @@
-r"""Text from elsewhere on a terminal: nothing in it may move the cursor, change colours or hide other text."""
+"""Text from elsewhere on a terminal: nothing in it may move the cursor, change colours or hide text."""
 
 import re
 

@@ -5,13 +5,14 @@ import json
 import os
 import stat
 import tomllib
+from io import BufferedReader
 from os import PathLike
-from typing import IO, Any
+from typing import Any
 
 from ttpfl.limits import TEXT, Limit
 
 
-def open_regular(path: str | PathLike[str]) -> IO[bytes]:
+def open_regular(path: str | PathLike[str]) -> BufferedReader:
     """The file at `path`, opened for reading.
 
     A FIFO would block and a device might never end, so both are an OSError.
@@ -28,9 +29,7 @@ def open_regular(path: str | PathLike[str]) -> IO[bytes]:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         if not stat.S_ISREG(mode):
-            raise OSError(
-                errno.EINVAL, "not a regular file; FIFOs and devices are not read", os.fspath(path)
-            )
+            raise OSError(errno.EINVAL, "not a regular file; FIFOs and devices are not read", os.fspath(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

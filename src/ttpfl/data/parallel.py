@@ -68,7 +68,8 @@ def _answer(task: "Future[list[Result]]", others: Sequence[BaseProcess]) -> list
             if task.done():  # the work's own
                 raise
         workers = [process for process in multiprocessing.active_children() if process not in others]
-        if any([stopped.overdue(worker.pid, "at its part of the work") for worker in workers]):
+        overdue = [worker for worker in workers if stopped.overdue(worker.pid, "at its part of the work")]
+        if overdue:
             for worker in workers:  # the pool breaks, and waits for all of them to end
                 worker.kill()
 

@@ -59,13 +59,17 @@ def read_rows(path: Path) -> Rows | None:
         return None
     sound = [line for line in lines if is_sound(line) and line.keys() == {"key", "row", CHECKSUM}]
     if len(sound) < len(lines):
-        log.warning("%d rows of %s are damaged or incomplete: they are computed again", len(lines) - len(sound), path)
+        log.warning(
+            "%d rows of %s are damaged or incomplete: they are computed again", len(lines) - len(sound), path
+        )
     rows = {line["key"]: line["row"] for line in sound}
     return Rows(head["setting"], rows, complete=len(sound) == len(lines))
 
 
 def _is_old_row(line: Any) -> bool:
-    return isinstance(line, list) and len(line) == 2 and isinstance(line[0], str) and isinstance(line[1], dict)
+    return (
+        isinstance(line, list) and len(line) == 2 and isinstance(line[0], str) and isinstance(line[1], dict)
+    )
 
 
 def _line(content: dict[str, Any]) -> bytes:

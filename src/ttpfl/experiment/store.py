@@ -58,7 +58,7 @@ class Store:
     def get(
         self, stage: str, inputs: Mapping[str, Any], work: Work, files: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """The result of a stage: what is kept, or what `work` gives now. `files` are what it leaves behind."""
+        """The result of a stage: what is kept, or what `work` gives now, which leaves `files` behind."""
         folder = self.folder(stage, inputs)
         done = self._kept(folder, files)
         if done is None:

@@ -187,7 +187,14 @@ def read(path: Path) -> tuple[RunState, dict[str, Any]]:
 
 def _check_shapes(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """A checksum that is right says nothing about whoever wrote the file."""
-    kinds = {"identity": dict, "history": list, "local": list, "round": int, "best_round": int, "stopped": bool}
+    kinds = {
+        "identity": dict,
+        "history": list,
+        "local": list,
+        "round": int,
+        "best_round": int,
+        "stopped": bool,
+    }
     for name, kind in kinds.items():
         if type(card[name]) is not kind:
             raise _DamagedError(f"{name} is {card[name]!r}")

@@ -87,8 +87,8 @@ def _check_sound(card: dict[str, Any], weights: Mapping[str, Tensor], path: str 
         raise ModelError(f"{path} is damaged (its checksum does not match): get it again, or train it again")
     elif (card.get("format"), card.get("version")) != (FORMAT, VERSION):
         raise ModelError(
-            f"{path} has format {card.get('format')!r} {card.get('version')!r}; this version reads {FORMAT!r} "
-            f"{VERSION}: upgrade ttpfl"
+            f"{path} has format {card.get('format')!r} {card.get('version')!r}; "
+            f"this version reads {FORMAT!r} {VERSION}: upgrade ttpfl"
         )
 
 

@@ -53,7 +53,8 @@ def fill(
             )
         elif not is_finite(weights[name], tensor):
             raise ModelError(
-                f"{name!r} in {path} has values that are not finite: training diverged, or the file is damaged"
+                f"{name!r} in {path} has values that are not finite: "
+                "training diverged, or the file is damaged"
             )
     unknown = sorted(weights.keys() - own.keys())
     if unknown:
@@ -90,6 +91,8 @@ def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
         raise ModelError(f"{path} cannot be read as weights: {why}") from error
     if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
         raise ModelError(f"{path} is not a plain state dict of tensors")
-    if odd := next((name for name, t in weights.items() if t.layout != torch.strided or t.is_quantized), None):
+    if odd := next(
+        (name for name, t in weights.items() if t.layout != torch.strided or t.is_quantized), None
+    ):
         raise ModelError(f"{odd!r} in {path} is sparse or quantized: save plain tensors")
     return weights

@@ -65,7 +65,9 @@ def _check_format(value: object, place: str) -> None:
     if not isinstance(value, dict) or "format" not in value:
         return  # its shape says so
     if value["format"] not in (UNSEALED, FORMAT) or isinstance(value["format"], bool):
-        raise ReportError(f"{place} has format {value['format']!r}; this version reads {UNSEALED} and {FORMAT}")
+        raise ReportError(
+            f"{place} has format {value['format']!r}; this version reads {UNSEALED} and {FORMAT}"
+        )
     if (value["format"] == FORMAT or CHECKSUM in value) and not is_sound(value):
         raise ReportError(f"{place} is damaged (its checksum does not match): make it again")
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ttpfl.evaluation.comparison import Comparison, Row
+from ttpfl.evaluation.comparison import Comparison
+from ttpfl.evaluation.rows import Row
 from ttpfl.evaluation.summary import BASELINE, Line, Spread, average_ranks, lines
 from ttpfl.report.numbers import listed
 from ttpfl.report.schema import Entry, Results, Run, Samples
