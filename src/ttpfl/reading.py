@@ -11,6 +11,9 @@ from typing import Any
 
 from ttpfl.limits import TEXT, Limit
 
+DEEPEST = 64
+"""Tables and lists inside each other."""
+
 
 def open_regular(path: str | PathLike[str]) -> BufferedReader:
     """The file at `path`, opened for reading.
@@ -63,7 +66,7 @@ def parse_json(text: bytes | str) -> Any:
     ValueError: nested too deeply
     """
     try:
-        return json.loads(text)
+        return _not_too_deep(json.loads(text))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -82,6 +85,23 @@ def parse_toml(text: str) -> dict[str, Any]:
     ValueError: Exceeds the limit (4300 digits) for integer string conversion: value has 5000 digits; ...
     """
     try:
-        return tomllib.loads(text)  # its own error is a ValueError, and so is that of a huge number
+        found = tomllib.loads(text)  # its own error is a ValueError, and so is that of a huge number
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    _not_too_deep(found)
+    return found
+
+
+def _not_too_deep(value: Any) -> Any:
+    """The value, if functions that call themselves can walk through it."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return value
+    raise ValueError("nested too deeply")

@@ -114,7 +114,7 @@ def _colours(text: str) -> list[float]:
 _READERS: dict[str, tuple[Callable[[str], list[Any]], str]] = {
     "classes": (
         _classes,
-        f"a number up to {MOST_CLASSES}, names with commas between them, or a file of names",
+        f"a number, names with commas between them, or a file of names; at most {MOST_CLASSES}",
     ),
     "image_size": (_sides, "a side, or height and width, such as 32 or 24x32"),
     "mean": (_colours, "a number for each of red, green and blue"),

@@ -76,7 +76,10 @@ class Store:
         done = kept(folder / DONE)
         if done is None:
             return None
-        if "files" not in done:  # of an earlier version
+        if "files" not in done:  # of an earlier version, unless its other files are not
+            if CHECKSUM in (kept(folder / INPUTS) or {}):
+                log.warning("%s is damaged, and is not used", folder / DONE)
+                return None
             warn_of_old_format(str(self.root))
         elif folder not in self._verified and done["files"] != _digests(folder, files):
             log.warning("a file of the stage in %s is damaged or missing: it is computed again", folder)

@@ -7,7 +7,6 @@ checks every field: what is missing, too much or out of range is refused with a 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from ttpfl.errors import RefusedError
 from ttpfl.flower.message_size import WIDEST, check_size
 from ttpfl.npy import declared_size
+from ttpfl.reading import parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -201,8 +201,8 @@ def unflattened(metrics: Mapping[str, Any]) -> Report:
 
 
 def _check_figure(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise RefusedError(f"its answer has {value!r} for {name!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e308:
+        raise RefusedError(f"its answer has {value!r:.60} for {name!r}")
     if value < 0:
         raise RefusedError(f"its answer has {value!r} for {name!r}, which cannot be negative")
     if name.endswith("loss"):
@@ -239,8 +239,8 @@ def _fields(content: RecordDict, record: str, kind: type[Any]) -> dict[str, Any]
                 raise RefusedError(f"{name} in {record!r} is {given[name]!r:.80}")
             continue
         try:
-            given[name] = json.loads(given[name])
-        except (TypeError, ValueError, RecursionError):
+            given[name] = parse_json(given[name])
+        except (TypeError, ValueError):
             raise RefusedError(f"{name} in {record!r} is not sound JSON") from None
         if not isinstance(given[name], dict):
             raise RefusedError(f"{name} in {record!r} is not a table")

@@ -38,8 +38,8 @@ def keep(path: Path, card: ModelCard, state: Mapping[str, Tensor], largest: int,
             raise RefusedError(f"the weights do not fit {card.build}: names or shapes differ")
         model = rebuild(card.build)
         fresh = model.state_dict()
-        if odd := next((name for name, tensor in state.items() if not is_finite(tensor, fresh[name])), None):
-            raise RefusedError(f"the weights of {odd!r} are not finite")
+        if odd := [name for name, tensor in state.items() if not is_finite(tensor, fresh[name])]:
+            raise RefusedError(f"the weights of {odd[0]!r} are not finite")
         model.load_state_dict(dict(state))
     except (ModelError, RuntimeError, TypeError) as error:
         # The text may be that of a network of the site's own, and name its files.

@@ -58,8 +58,8 @@ class Signature:
             raise ModelError("there are no classes: name them")
         if len(self.classes) > MOST_CLASSES:
             raise ModelError(f"there are {len(self.classes)} classes: at most {MOST_CLASSES} are allowed")
-        if odd := next((name for name in self.classes if not isinstance(name, str)), None):
-            raise ModelError(f"the class {odd!r:.60} is no text: give each class a name")
+        if odd := [name for name in self.classes if not isinstance(name, str)]:
+            raise ModelError(f"the class {odd[0]!r:.60} is no text: give each class a name")
         name, times = Counter(self.classes).most_common(1)[0]
         if times > 1:
             raise ModelError(f"the class {name!r} is there twice: give each a name of its own")

@@ -91,8 +91,6 @@ def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
         raise ModelError(f"{path} cannot be read as weights: {why}") from error
     if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
         raise ModelError(f"{path} is not a plain state dict of tensors")
-    if odd := next(
-        (name for name, t in weights.items() if t.layout != torch.strided or t.is_quantized), None
-    ):
-        raise ModelError(f"{odd!r} in {path} is sparse or quantized: save plain tensors")
+    if odd := [name for name, t in weights.items() if t.layout != torch.strided or t.is_quantized]:
+        raise ModelError(f"{odd[0]!r} in {path} is sparse or quantized: save plain tensors")
     return weights
