@@ -12,6 +12,7 @@ from ttpfl.cli.messages import warn
 from ttpfl.cli.options import DataDir, Json
 from ttpfl.cli.output import answer, rows_table
 from ttpfl.printable import printable
+from ttpfl.reading import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,7 +133,7 @@ def table(
     found = load_all(files)
     text = "\n\n".join(map(markdown, found))
     if into is not None:
-        into.write_text(replaced(into.read_text("utf-8"), text), "utf-8")
+        into.write_text(replaced(read_bytes(into).decode("utf-8"), text), "utf-8")
     facts = [
         {**_naming(results["recipe"]), "accuracy": accuracies(results), "paper": results["paper"]}
         for results in found

@@ -11,12 +11,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ttpfl.checksum import warn_of_old_format
 from ttpfl.data.images import File
 from ttpfl.errors import DataError, LimitError
 from ttpfl.files import written_in_one_step
 from ttpfl.limits import ARRAYS
 from ttpfl.npy import check_npz, unpacked_size
-from ttpfl.reading import open_regular
+from ttpfl.reading import open_regular, read_bytes
 
 log = logging.getLogger("ttpfl")
 
@@ -52,6 +53,29 @@ def keep(path: Path, write: Callable[[IO[bytes]], None]) -> None:
             write(file)
     except OSError as error:
         log.warning("%s could not be kept (%s): it will be made again next time", path, error)
+
+
+def keep_digest(path: Path) -> None:
+    """Note the SHA-256 of a large file beside it, for `is_intact`."""
+    with written_in_one_step(_digest_file(path)) as file:
+        file.write(_sha256(path).encode())
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a file is as it was when its digest was noted; one of an earlier version has none."""
+    if not _digest_file(path).exists():
+        warn_of_old_format(str(path))
+        return True
+    return read_bytes(_digest_file(path)) == _sha256(path).encode()
+
+
+def _digest_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _sha256(path: Path) -> str:
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
