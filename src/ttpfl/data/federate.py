@@ -173,9 +173,7 @@ def _arrays(data: Images | ClientArrays) -> Iterator[NDArray[Any]]:
         return
     for clients in (data.source, data.target):
         for name, (x, y) in clients.items():
-            yield np.frombuffer(
-                name.encode("utf-8", "surrogatepass"), np.uint8
-            )  # names of files are any bytes
+            yield np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8)  # it may be any bytes
             yield x
             if y is not None:
                 yield y
