@@ -19,6 +19,7 @@ from tests.fuzz.mutations import (
     toml_changed,
 )
 
+from ttpfl.checksum import CHECKSUM, sealed
 from ttpfl.cli.foreign import model_in
 from ttpfl.data.manifest import Manifest, made_with
 from ttpfl.data.manifest import read as read_manifest
@@ -34,6 +35,7 @@ from ttpfl.models.files import load_model, save_model
 from ttpfl.network import weights_hash
 from ttpfl.rates import Rates
 from ttpfl.report import page
+from ttpfl.report.schema import BY_CLIENT
 from ttpfl.report.tables import load, markdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,6 +158,20 @@ def _results(path: Path) -> None:
     path.write_bytes((ROOT / "results" / "figure9-toy.json").read_bytes())
 
 
+def _comparison(path: Path) -> None:
+    """Of methods, with learned rates: the first run of the demo, and few of its clients and rounds."""
+    found = json.loads((ROOT / "results" / "demo.json").read_text())
+    run = found["runs"][0]
+    run["training"], run["clients"] = run["training"][:3], run["clients"][:4]
+    run["entries"] = [entry for entry in run["entries"] if entry["label"] in ("none", "tent", "atp-online")]
+    for entry in run["entries"]:
+        entry |= {name: entry[name][:4] for name in BY_CLIENT}
+        if entry["rates"]:
+            entry["rates"] = {name: part[:5] for name, part in entry["rates"].items()}
+    found = {**found, "runs": [run]}
+    path.write_text(json.dumps(sealed({key: one for key, one in found.items() if key != CHECKSUM})))
+
+
 def _read_results(path: Path) -> Any:
     return load(path)
 
@@ -204,6 +220,7 @@ KINDS = [
     Kind("rows", "rows.jsonl", _rows, _read_rows, (damaged, json_lines_changed), fine=_fewer_rows),
     Kind("results", "results.json", _results, _read_results, JSON),
     Kind("results, resealed", "results.json", _results, _shown_results, (json_resealed,), own=True),
+    Kind("comparison, resealed", "results.json", _comparison, _shown_results, (json_resealed,), own=True),
     Kind("recipe", "own.toml", _recipe, _read_recipe, (damaged, toml_changed), own=True),
     Kind("npz", "own.npz", _npz, _read_npz, (damaged,)),
 ]  # fmt: skip

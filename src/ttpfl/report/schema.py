@@ -112,6 +112,44 @@ class Entry(TypedDict):
     extra_bytes: Figures
 
 
+class ToyLine(TypedDict):
+    """A rate in the toy example, and the accuracy that it has in closed form."""
+
+    alpha: float
+    closed_form: float
+
+
+class ToyLearned(TypedDict):
+    """The rates that were learned there."""
+
+    rates: dict[str, float]
+    closed_form: float
+
+
+class ToyInputs(TypedDict):
+    """Counts of samples by class ("-" and "+"), one for each bin, before adaptation."""
+
+    training: dict[str, list[int]]
+    testing: dict[str, list[int]]
+
+
+class ToyHistograms(TypedDict):
+    """How samples lie; `after` has one for each rate."""
+
+    edges: list[float]
+    before: ToyInputs
+    after: list[dict[str, list[int]]]
+
+
+class ToyExample(TypedDict):
+    """What `ttpfl.toy.toy` gives."""
+
+    alphas: list[ToyLine]
+    best: ToyLine
+    learned: ToyLearned
+    histograms: ToyHistograms
+
+
 class Run(TypedDict):
     """All methods in one case with one seed."""
 
@@ -122,8 +160,8 @@ class Run(TypedDict):
     clients: list[Client]
     training: list[Record]
     entries: list[Entry]
-    toy: NotRequired[dict[str, Any]]
-    """What `ttpfl.toy.toy` gives, where that was the run."""
+    toy: NotRequired[ToyExample]
+    """Where that was the run."""
 
 
 class Results(TypedDict):
