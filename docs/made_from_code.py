@@ -18,10 +18,12 @@ from ttpfl import rates_file
 from ttpfl.cli import app
 from ttpfl.data import manifest
 from ttpfl.data.setting import Setting
-from ttpfl.experiment import run
+from ttpfl.evaluation import rows
+from ttpfl.experiment import run, store
 from ttpfl.experiment.config import NO_KEYS, SECTIONS, Data
 from ttpfl.federation import checkpoint
 from ttpfl.methods.table import built_in, markdown
+from ttpfl.models import files as model_files
 
 MARK = re.compile(r"^<!-- made from code: ([a-z ]+) -->$", re.M)
 
@@ -54,12 +56,15 @@ def formats() -> str:
     """The version of every file format."""
     versions = {
         "rates": ("`version` of its card", rates_file.VERSION),
+        "model": ("`version` of its card", model_files.VERSION),
         "checkpoint": ("`version` of its card", checkpoint.VERSION),
         "manifest": ("`format`", manifest.FORMAT),
         "results": ("`format`", run.FORMAT),
+        "stage": ("`version`", store.VERSION),
+        "rows": ("`version` of its first line", rows.VERSION),
     }
-    rows = [f"| {name} | {place} | {version} |" for name, (place, version) in versions.items()]
-    return "\n".join(["| file | where its version stands | version |", "| --- | --- | --- |", *rows])
+    lines = [f"| {name} | {place} | {version} |" for name, (place, version) in versions.items()]
+    return "\n".join(["| file | where its version stands | version |", "| --- | --- | --- |", *lines])
 
 
 def examples() -> str:

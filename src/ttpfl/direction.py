@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from ttpfl.allocator import set_apart
+from ttpfl.checksum import hash_tensor
 from ttpfl.convolution import Taps
 from ttpfl.errors import BatchError
 from ttpfl.inputs import Inputs, all_finite
-from ttpfl.network import hash_tensor
 from ttpfl.statistics import at_least_float32
 from ttpfl.twin import Moved, Record, Twin, embed
 

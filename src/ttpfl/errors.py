@@ -33,6 +33,10 @@ class FederationError(TtpflError):
     """A federated run cannot go on."""
 
 
+class LimitError(TtpflError):
+    """A file, a picture or a message is larger than what is allowed."""
+
+
 class MethodError(TtpflError):
     """A test-time method is unknown, wrongly configured, or does not fit the model."""
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ttpfl.data.pictures import Unreadable, decode
 from ttpfl.data.pixels import as_tensor
+from ttpfl.direction import check_finite
 from ttpfl.errors import BatchError
 from ttpfl.models.signature import Signature
 
@@ -80,7 +81,7 @@ def _answers(
     pixels: list[NDArray[np.uint8]],
     signature: Signature,
 ) -> Iterator[Prediction]:
-    logits = predictor(as_tensor(np.stack(pixels), signature.mean, signature.std))
+    logits = check_finite(predictor(as_tensor(np.stack(pixels), signature.mean, signature.std)))
     probabilities = logits.double().softmax(1)
     best = probabilities.argmax(1)
     for name, row, number in zip(names, probabilities.tolist(), best.tolist(), strict=True):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ttpfl.checksum import hash_tensor
 from ttpfl.errors import ModelError
 from ttpfl.statistics import rule_for
 
@@ -196,11 +197,3 @@ def model_hash(model: nn.Module) -> str:
     # Functions among a layer's attributes are shown with an address, which is another one in every process.
     settings = re.sub(r" at 0x[0-9a-f]+", "", configuration(model))
     return hashlib.sha256((weights_hash(model) + settings).encode()).hexdigest()
-
-
-def hash_tensor(digest: "hashlib._Hash", tensor: Tensor) -> None:
-    """Feed dtype, shape and content of `tensor` to `digest`."""
-    tensor = tensor.detach().cpu()
-    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
-    digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-    digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)

@@ -4,10 +4,8 @@ Layout: tensor `rates` (float32, one number per rate); metadata key `ttpfl` with
 holds a checksum over itself and the tensor, since safetensors has none.
 """
 
-import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -20,9 +18,11 @@ from torch import Tensor
 
 from ttpfl._version import __version__
 from ttpfl.account import Account
+from ttpfl.checksum import is_sound, sealed
 from ttpfl.errors import RatesFileError
 from ttpfl.files import written_in_one_step
-from ttpfl.network import ModuleSpec, hash_tensor
+from ttpfl.network import ModuleSpec
+from ttpfl.reading import parse_json, regular_size
 
 log = logging.getLogger("ttpfl")
 
@@ -31,6 +31,7 @@ VERSION = 1
 LARGEST = 64 * 2**20  # bytes; a real file has a few thousand
 
 _RATES_FIELDS = ("granularity", "only", "mode", "fingerprint", "weights_hash", "learned")
+_UNNAMED = ""  # the checksum covers the only tensor without its name
 _MODULE_FIELDS = ("name", "shape", "kind", "block", "statistic", "nonnegative")
 
 
@@ -41,26 +42,24 @@ def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[
     card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(names)}
     card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in fields["modules"]]
     card["account"] = fields["account"].of(values).as_json()
-    card["checksum"] = _checksum(card, values)
-    data = save({"rates": values}, metadata={"ttpfl": json.dumps(card)})
+    data = save({"rates": values}, metadata={"ttpfl": json.dumps(sealed(card, {_UNNAMED: values}))})
     with written_in_one_step(Path(path)) as file:
         file.write(data)
 
 
 def read(path: str | PathLike[str]) -> dict[str, Any]:
     """The fields of the `Rates` in the file at `path`; a RatesFileError if it is not a sound one."""
-    with open(path, "rb") as file:  # missing files and directories get the system's own words
-        size = os.fstat(file.fileno()).st_size
+    size = regular_size(path)  # missing files and directories get the system's own words
     if size > LARGEST:
         raise RatesFileError(f"{path} is too large for a rates file ({size} bytes)")
     try:
         with safe_open(path, framework="pt") as file:
-            card = json.loads((file.metadata() or {})["ttpfl"])
+            card = parse_json((file.metadata() or {})["ttpfl"])
             values = file.get_tensor("rates")
         return _fields(card, values)
     except RatesFileError as error:
         raise RatesFileError(f"{path} {error}") from None
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise RatesFileError(
             f"{path} is not a sound rates file ({type(error).__name__}: {error}): "
             "get it again from where it was learned"
@@ -74,7 +73,7 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
         raise RatesFileError(
             f"has format version {card['version']!r}; this library reads {VERSION}: upgrade ttpfl"
         )
-    if card.pop("checksum") != _checksum(card, values):
+    if not is_sound(card, {_UNNAMED: values}):
         raise RatesFileError("is damaged (its checksum does not match): get it again")
     modules = tuple(_module(*row) for row in card["modules"])
     if values.dtype != torch.float32 or len({spec.name for spec in modules}) != len(modules):
@@ -103,9 +102,3 @@ def _module(
     if not sound or not all(isinstance(side, int) and side >= 0 for side in shape):
         raise RatesFileError(f"describes a module in a way that makes no sense: {name!r}")
     return ModuleSpec(name, tuple(shape), kind, block, statistic, nonnegative)
-
-
-def _checksum(card: dict[str, Any], values: Tensor) -> str:
-    digest = hashlib.sha256(json.dumps(card, sort_keys=True).encode())
-    hash_tensor(digest, values)
-    return digest.hexdigest()

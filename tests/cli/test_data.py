@@ -151,7 +151,7 @@ def test_make_and_check(tmp_path: Path) -> None:
     assert "seed of the setting was 78, it is 1" in run(*words, "--seed", 1, code=1)
     said["source"][2][4][0] += 1
     out.write_text(json.dumps(said))
-    assert "classes of client source-2 was" in run("check", out, code=1)
+    assert "is damaged (its checksum does not match)" in run("check", out, code=1)
 
 
 def test_progress_is_told_to_the_end() -> None:

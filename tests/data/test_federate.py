@@ -32,8 +32,17 @@ def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
 
 
 def cached(directory: Path) -> list[str]:
-    """Files of corrupted images, also those that are not complete."""
-    return sorted(path.name for path in (directory / "cache").glob("*") if "corrupted" in path.name)
+    """Files of corrupted images, also those that are not complete, without their digests."""
+    found = (path.name for path in (directory / "cache").glob("*") if path.suffix != ".sha256")
+    return sorted(name for name in found if "corrupted" in name)
+
+
+def without_digest(directory: Path) -> Path:
+    """The file of corrupted images as earlier versions left it."""
+    (digest,) = (directory / "cache").glob("*.sha256")
+    digest.unlink()
+    (path,) = (directory / "cache").glob("*.npy")
+    return path
 
 
 # The same bytes
@@ -71,7 +80,7 @@ def test_bytes_depend_on_seed_client_and_image_alone() -> None:
 
 def test_the_file_is_used_if_it_is_there(tmp_path: Path) -> None:
     federated(data_dir=tmp_path, prepare=True, workers=1)
-    (path,) = (tmp_path / "cache").glob("*.npy")
+    path = without_digest(tmp_path)
     rows = np.load(path, mmap_mode="r+")
     rows[:] = 77
     rows.flush()
@@ -132,15 +141,29 @@ def test_too_few_images_are_an_error_before_anything_is_written(tmp_path: Path, 
 @pytest.mark.parametrize("keep", [0, 50, 1000, -1])
 def test_a_damaged_file_is_refused(tmp_path: Path, keep: int) -> None:
     federated(data_dir=tmp_path, prepare=True, workers=1)
-    (path,) = (tmp_path / "cache").glob("*.npy")
+    path = without_digest(tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(DataError, match=r"\.npy is not a sound npy file .*: delete it"):
         federated(data_dir=tmp_path)
 
 
+@pytest.mark.parametrize("prepare", [False, True])
+def test_one_changed_pixel_is_made_again(
+    tmp_path: Path, prepare: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = pixels(federated(data_dir=tmp_path, prepare=True, workers=1))
+    (path,) = (tmp_path / "cache").glob("*.npy")
+    damaged = bytearray(path.read_bytes())
+    damaged[-1000] ^= 1
+    path.write_bytes(damaged)
+    assert same(pixels(federated(data_dir=tmp_path, prepare=prepare, workers=1)), expected)
+    assert "is damaged, and is removed: its images are made again" in caplog.text
+    assert path.exists() == prepare
+
+
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     federated(data_dir=tmp_path, prepare=True, workers=1)
-    (path,) = (tmp_path / "cache").glob("*.npy")
+    path = without_digest(tmp_path)
     np.save(path, np.zeros((3, 28, 28, 3), np.uint8))
     with pytest.raises(
         DataError, match=r"has uint8 \(3, 28, 28, 3\), not uint8 \(480, 28, 28, 3\): delete it"

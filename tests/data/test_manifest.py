@@ -14,6 +14,7 @@ import pytest
 from small import CLIENTS, federated, few_digits
 
 import ttpfl
+from ttpfl.checksum import sealed
 from ttpfl.data import Images, federate, load_population
 from ttpfl.data.federate import Federated
 from ttpfl.data.manifest import sha256
@@ -25,6 +26,11 @@ CHOICES = {"shift": "hybrid", **CLIENTS, "ratio": 4.0}
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "manifest.json"
+
+
+def resealed(found: dict[str, Any]) -> str:
+    """As somebody would write it who knows the format."""
+    return json.dumps(sealed({key: value for key, value in found.items() if key != "checksum"}))
 
 
 def digits(path: Path | None = None, **choices: Any) -> Federated:
@@ -51,7 +57,7 @@ def test_it_says_what_the_clients_have(path: Path) -> None:
         assert (row["corruption"], row["severity"]) == target.corruption
     images = few_digits()
     assert found["data"]["sha256"] == sha256([images.x, images.y, images.domain])
-    assert len(path.read_text().splitlines()) == 2 + 5 + 2 * 2 + len(rows)  # one client per line
+    assert len(path.read_text().splitlines()) == 2 + 6 + 2 * 2 + len(rows)  # one client per line
     assert manifest.digest == federated(data_dir=path.parent).manifest.digest
 
 
@@ -104,7 +110,7 @@ def test_every_difference_is_named(path: Path, place: tuple[Any, ...], value: An
         part = part[key]
     part[place[-1]] = value
     found["made_with"]["numpy"] = "1.0"
-    path.write_text(json.dumps(found))
+    path.write_text(resealed(found))
     with pytest.raises(DataError, match=message) as error:
         federated(manifest=path, data_dir=path.parent)
     assert str(path) in str(error.value)
@@ -116,7 +122,7 @@ def test_missing_clients_are_noticed(path: Path, part: str, count: int) -> None:
     federated(manifest=path, data_dir=path.parent)
     found = json.loads(path.read_text())
     found[part].pop()
-    path.write_text(json.dumps(found))
+    path.write_text(resealed(found))
     with pytest.raises(DataError, match=f"there were {count} {part} clients, there are {count + 1}"):
         federated(manifest=path, data_dir=path.parent)
 
@@ -133,7 +139,7 @@ def test_other_images_are_noticed(path: Path) -> None:
 def test_a_later_run_is_compared_with_the_cached_one(tmp_path: Path) -> None:
     federated(data_dir=tmp_path)
     (path,) = (tmp_path / "cache").glob("*.json")
-    path.write_text(path.read_text().replace("source-3", "source-7"))
+    path.write_text(resealed(json.loads(path.read_text().replace("source-3", "source-7"))))
     with pytest.raises(DataError, match="client source-7"):
         federated(data_dir=tmp_path)
     federated(data_dir=tmp_path, seed=1)  # another population, another file
@@ -167,16 +173,37 @@ def test_what_is_no_manifest_is_refused(path: Path, content: bytes) -> None:
 )
 def test_wrong_parts_are_refused(path: Path, change: dict[str, Any]) -> None:
     federated(manifest=path, data_dir=path.parent)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    path.write_text(resealed({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match="is not a sound manifest"):
         load_population(path)
 
 
 def test_another_format_is_refused(path: Path) -> None:
     federated(manifest=path, data_dir=path.parent)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
-    with pytest.raises(DataError, match="has format 2, but this version reads 1: make the population again"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 3}))
+    with pytest.raises(DataError, match="has format 3, but this version reads 2: make the population again"):
         load_population(path)
+
+
+def test_an_edited_manifest_is_refused(path: Path) -> None:
+    federated(manifest=path, data_dir=path.parent)
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1', 1))
+    with pytest.raises(DataError, match=r"manifest\.json is damaged \(its checksum does not match\)"):
+        load_population(path)
+
+
+def test_the_format_before_checksums_is_read_with_a_warning(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = digits(path)
+    found = json.loads(path.read_text())
+    del found["checksum"]
+    path.write_text(json.dumps({**found, "format": 1}))
+    for _ in range(2):
+        assert load_population(path).manifest == made.manifest
+    assert [record.message for record in caplog.records] == [
+        f"{path} was written by an earlier version, without a checksum: damage to it would go unnoticed"
+    ]
 
 
 def test_options_of_the_data_set_come_back_as_they_went(tmp_path: Path) -> None:

@@ -212,8 +212,8 @@ def test_huggingface_without_features() -> None:
     assert named.facts.classes == ("a", "b")
     assert named.source["p"].y is not None
     assert named.source["p"].y.tolist() == [1, 0]
-    numbered = from_huggingface(Table(image=x, label=[0, 3, 1], client=["p", "p", "q"]), target_clients=["q"])
-    assert numbered.facts.classes == ("0", "1", "2", "3")
+    numbered = from_huggingface(Table(image=x, label=[0, 2, 1], client=["p", "p", "q"]), target_clients=["q"])
+    assert numbered.facts.classes == ("0", "1", "2")
     assert numbered.target["q"].y is not None
 
 
@@ -230,7 +230,7 @@ def test_bad_huggingface_data_is_named() -> None:
     refused("row 0 of column 'image' is no image: float64", image=[np.zeros((4, 4)), *x[1:]])
     refused("client 'p' has images of several sizes", image=[x[0], x[1][:2], x[2]])
     refused("source client 'q' has images of", image=[*x[:2], x[2][:2]])
-    refused("client 'p' has 1 images without and 1 with a label", label=[None, 1, 1])
+    refused("client 'p' has 1 images without and 1 with a label", label=[None, 1, 0])
     refused("source client 'q' has no labels", label=[0, 1, None])
     refused("label 1.5 is neither", label=[0, 1.5, 1])
     with pytest.raises(DataError, match="no column 'site' but image, label"):

@@ -201,12 +201,36 @@ def test_rows_of_another_temperature_are_not_taken_over(
         compare(at(2.0), evaluator, chosen, run_dir=tmp_path, workers=0)
     assert not caplog.records
     head, *rows = path.read_text().splitlines(keepends=True)
-    before = {name: value for name, value in json.loads(head).items() if name != "network"}
-    path.write_text(json.dumps(before) + "\n" + "".join(rows))
+    before = {name: value for name, value in json.loads(head)["setting"].items() if name != "network"}
+    old = [[row["key"], row["row"]] for row in map(json.loads, rows)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in [before, *old]))  # without checksums
     done = list[tuple[int, int]]()
     compare(at(1.0), evaluator, chosen, run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
     assert done == []
     assert "an earlier version, which did not note network: make sure" in caplog.text
+    assert "an earlier version, without a checksum" in caplog.text
+    caplog.clear()
+    compare(at(1.0), evaluator, chosen, run_dir=tmp_path, workers=0)
+    assert "without a checksum" not in caplog.text  # it was written again
+
+
+def test_a_changed_figure_in_a_row_is_computed_again(
+    evaluator: Evaluator, model: nn.Module, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    chosen, path = [(make("none"), Knowledge())], tmp_path / "rows.jsonl"
+    before = compare(model, evaluator, chosen, run_dir=tmp_path, workers=0).of("none")
+    lines = path.read_text().splitlines(keepends=True)
+    done = list[tuple[int, int]]()
+    for number in (1, 2, 3):
+        row = json.loads(lines[number])
+        row["row"]["accuracy"] += 0.1
+        path.write_text("".join([*lines[:number], json.dumps(row) + "\n", *lines[number + 1 :]]))
+        found = compare(
+            model, evaluator, chosen, run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n)
+        )
+        assert found.of("none") == before
+        assert len(done) == number  # one more each time
+    assert "1 rows of" in caplog.text
 
 
 def test_a_method_comes_once(evaluator: Evaluator, model: nn.Module) -> None:

@@ -367,11 +367,17 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     assert "'client-2'" in caplog.text
 
 
-def test_a_client_that_always_kills_its_worker_is_named(tmp_path: Path) -> None:
+def test_a_client_that_always_kills_its_worker_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     sites: list[Any] = [Site(name, data, tmp_path) for name, data in clients().items()]
     sites.append(Fatal("the-killer", pair(6, 1), tmp_path, always=True))
-    with pytest.raises(FederationError, match="'the-killer' ended its worker process twice"):
-        train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=2))
+    found = train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=2))
+    assert [record["failed"] for record in found.history] == [["the-killer"], ["the-killer"]]
+    assert not any(record["abandoned"] for record in found.history)
+    assert "'the-killer' is left out: it ended its worker process twice (signal SIGKILL)" in caplog.text
+    with pytest.raises(FederationError, match="all 1 clients of round 0 failed; 'the-killer': it ended"):
+        train(linear(), sites[-1:], TrainSettings(rounds=2, batch_size=4, workers=2))
 
 
 def pids(directory: Path, count: int) -> list[int]:

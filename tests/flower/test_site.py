@@ -1,6 +1,7 @@
 """A site: what leaves it, what it refuses, and what it notes."""
 
 import json
+import os
 import resource
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -22,6 +24,8 @@ from ttpfl.flower.messages import FAILED, LACKING, REFUSED, Task, model_records,
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.policy import Budget, Policy
 from ttpfl.flower.site import Site
+from ttpfl.models import build
+from ttpfl.network import weights_hash
 
 SETTINGS = asdict(LearnSettings(batch_size=6))
 
@@ -250,7 +254,7 @@ def test_a_damaged_model_is_asked_for_again(site: Path, model: torch.nn.Module) 
     reply = ask(site, task_records(task_for(model), torch.zeros(23)))
     assert reply.error.reason == "refused: the model was damaged here, and is removed"
     last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
-    assert last["because"].startswith("RefusedError: the model has the hash")
+    assert "is damaged (its checksum does not match)" in last["because"]
     assert ask(site, task_records(task_for(model), torch.zeros(23))).error.code == LACKING
 
 
@@ -262,6 +266,46 @@ def test_a_model_file_that_is_no_model_is_not_named_to_the_server(site: Path, mo
     assert reply.error.reason == "refused: the model was damaged here, and is removed"
     last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
     assert str(file) in last["because"]
+
+
+def test_a_site_keeps_so_many_models_and_no_more(tmp_path: Path) -> None:
+    site = make_site(tmp_path / "n", "n", 0, "[policy]\nmost_models = 2")
+    folder, kept = tmp_path / "n" / "models", list[set[str]]()
+    for number in range(4):
+        torch.manual_seed(number)
+        other = build(**BUILD).eval()
+        assert not give_model(site, other).has_error()
+        os.utime(folder / f"{weights_hash(other)}.safetensors", (number, number))
+        kept.append({path.stem for path in folder.glob("*.safetensors")})
+    assert [len(names) for names in kept] == [1, 2, 2, 2]
+    assert kept[1] & kept[2] & kept[3] == set()  # the oldest goes first
+    assert len(kept[2] & kept[3]) == 1
+
+
+def test_weights_that_are_not_finite_are_refused(site: Path) -> None:
+    broken = build(**BUILD).eval()
+    with torch.no_grad():
+        broken.conv1.weight[0] = float("nan")
+    reply = give_model(site, broken)
+    assert reply.error.reason == "refused: the weights of 'conv1.weight' are not finite"
+
+
+def test_a_model_is_refused_by_its_size_before_it_is_decoded(tmp_path: Path, model: torch.nn.Module) -> None:
+    site = make_site(tmp_path / "n", "n", 0, "[policy]\nlargest_model = 1000")
+    assert "more than the 1000 that are allowed" in str(give_model(site, model).error.reason)
+
+
+def test_a_site_may_lack_classes_that_the_model_knows(site: Path, model: torch.nn.Module) -> None:
+    file = site.parent / "data" / "source" / "own.npz"
+    with np.load(file) as arrays:
+        x, y = arrays["x"], arrays["y"]
+    give_model(site, model)
+    np.savez(file, x=x[y < 9], y=np.where(y[y < 9] == 3, 4, y[y < 9]))
+    assert not ask(site, task_records(task_for(model), torch.zeros(23))).has_error()
+    np.savez(file, x=x, y=np.where(y == 3, 255, y))
+    assert ask(site, task_records(task_for(model), torch.zeros(23))).error.code == FAILED
+    last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
+    assert "is 255, but there are 10 classes (0 to 9)" in last["failed"]
 
 
 def test_a_network_that_cannot_be_built(site: Path, model: torch.nn.Module) -> None:

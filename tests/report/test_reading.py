@@ -39,7 +39,7 @@ def atp_of(found: dict[str, Any]) -> Any:
     [
         (lambda r: r.pop("recipe"), r"results.json has no 'recipe'"),
         (lambda r: r["runs"].clear(), r"no runs"),
-        (lambda r: r.update(format=2), r"format 2; this version reads 1"),
+        (lambda r: r.update(format=3), r"format 3; this version reads 1 and 2"),
         (lambda r: r.update(runs={}), r"results.json.runs is \{\}, but should be a list"),
         (lambda r: r["paper"]["none"].update(hybrid=[]), r"paper.none.hybrid is \[\], but should be"),
         (lambda r: run_of(r, 1).update(seed="1"), r"runs\[1\].seed is '1', but should be a whole number"),

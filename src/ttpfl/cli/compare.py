@@ -8,6 +8,7 @@ import typer
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
 from ttpfl.cli.foreign import trained_model
+from ttpfl.cli.messages import say
 from ttpfl.cli.options import Arch, DataDir, Json
 from ttpfl.cli.output import answer
 
@@ -117,7 +118,7 @@ def _other_clients(manifest: Path, card: "dict[str, Any]", data_dir: Path | None
         clients = load_population(manifest, data_dir=data_dir)
     if clients.manifest.digest != card.get("population"):
         said = "the model was not trained for these clients: it may have seen images of target clients"
-        typer.echo(f"note: {said}", err=True)
+        say(f"note: {said}")
     return clients
 
 

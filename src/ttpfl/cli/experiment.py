@@ -11,6 +11,8 @@ from ttpfl.cli.errors import resumable
 from ttpfl.cli.messages import warn
 from ttpfl.cli.options import DataDir, Json
 from ttpfl.cli.output import answer, rows_table
+from ttpfl.printable import printable
+from ttpfl.reading import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +116,7 @@ def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None)
     from ttpfl.experiment.complete import complete
     from ttpfl.experiment.recipe import read
 
-    typer.echo(complete(read(recipe, preset, set_ or ())))
+    typer.echo(printable(complete(read(recipe, preset, set_ or ()))))  # TOML has the same escapes
 
 
 @results_app.command("table")
@@ -136,7 +138,7 @@ def table(
     found = load_all(files)
     text = "\n\n".join(map(markdown, found))
     if into is not None:
-        into.write_text(replaced(into.read_text(), text))
+        into.write_text(replaced(read_bytes(into).decode("utf-8"), text), "utf-8")
     facts = [
         {**_naming(results["recipe"]), "accuracy": accuracies(results), "paper": results["paper"]}
         for results in found
@@ -157,7 +159,7 @@ def picture(
     from ttpfl.report.picture import picture as drawn
     from ttpfl.report.reading import read_json, results_file
 
-    out.write_text(drawn(read_json(results_file(file)), method) + "\n", "utf-8")
+    out.write_text(drawn(read_json(results_file(file)), method) + "\n", "utf-8", "backslashreplace")
     answer({"picture": out}, f"{out} written", as_json=json)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttpfl.errors import DataError, ModelError
+from ttpfl.limits import MOST_CLASSES
+from ttpfl.reading import read_bytes
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,13 +36,16 @@ def model_in(path: Path, arch: str | None, **given: str | None) -> "tuple[nn.Mod
     from ttpfl.models.files import read_card
 
     card = read_card(path)
-    said = {**card.get("signature", {}), **{name: _read(name, text) for name, text in given.items() if text}}
+    known = card.get("signature", {})
+    if not isinstance(known, dict):
+        raise ModelError(f"{path} has a signature that is no table but {known!r:.60}: get it again")
+    said = {**known, **{name: _read(name, text) for name, text in given.items() if text}}
     missing = ["arch"] if arch is None and "build" not in card else []
     missing += [name for name in _READERS if name not in said]
     if missing:
         options = " ".join(map(_spelled, missing))
         raise ModelError(f"{path} does not say all that is needed to use it: add {options}")
-    signature = Signature(**said)
+    signature = Signature.read(said)
     facts = arguments_for(arch, len(signature.classes), signature.image_size) if arch else {}
     model, _ = trained_model(path, arch, **facts)
     signature.check_fits(model)
@@ -55,7 +60,10 @@ def trained_model(path: Path, arch: str | None, **facts: Any) -> "tuple[nn.Modul
 
     if arch is None:
         return load_model(path)
-    return load_model(path, rebuild({**read_card(path).get("build", {}), **facts, "name": arch}))
+    built = read_card(path).get("build", {})
+    if not isinstance(built, dict):
+        raise ModelError(f"{path} says that its network is built with {built!r:.60}: get it again")
+    return load_model(path, rebuild({**built, **facts, "name": arch}))
 
 
 def _read(name: str, text: str) -> list[Any]:
@@ -81,12 +89,14 @@ def _spelled(name: str) -> str:
 
 def _classes(text: str) -> list[str]:
     if text.isdecimal():
+        if len(text) > len(str(MOST_CLASSES)) or int(text) > MOST_CLASSES:
+            raise ValueError
         return [str(number) for number in range(int(text))]
     if "," in text:
         return [name.strip() for name in text.split(",")]
     if not Path(text).is_file():
         raise ValueError
-    return Path(text).read_text("utf-8").splitlines()
+    return read_bytes(text).decode("utf-8").splitlines()
 
 
 def _sides(text: str) -> list[int]:
@@ -102,7 +112,10 @@ def _colours(text: str) -> list[float]:
 
 
 _READERS: dict[str, tuple[Callable[[str], list[Any]], str]] = {
-    "classes": (_classes, "a number, names with commas between them, or a file of names"),
+    "classes": (
+        _classes,
+        f"a number, names with commas between them, or a file of names; at most {MOST_CLASSES}",
+    ),
     "image_size": (_sides, "a side, or height and width, such as 32 or 24x32"),
     "mean": (_colours, "a number for each of red, green and blue"),
     "std": (_colours, "a number for each of red, green and blue"),

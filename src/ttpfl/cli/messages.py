@@ -2,12 +2,14 @@
 
 import logging
 
+from ttpfl.printable import printable
+
 
 def say(text: str, style: str | None = None) -> None:
     """A line, as long as it is."""
     from rich.console import Console
 
-    Console(stderr=True).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:

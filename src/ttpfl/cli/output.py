@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ttpfl.printable import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -17,11 +19,12 @@ WIDE = 1000  # columns where the reader is not a terminal but a file or a progra
 def answer(facts: Any, *words: "str | Table", as_json: bool) -> None:
     """Either the facts as JSON and nothing else, or the words."""
     if as_json:
-        typer.echo(json.dumps(plain(facts), indent=2, ensure_ascii=False, allow_nan=False))
+        # What is escaped then can only be inside of texts, where JSON has the same escapes.
+        typer.echo(printable(json.dumps(plain(facts), indent=2, ensure_ascii=False, allow_nan=False)))
         return
     for part in words:
         if isinstance(part, str):
-            typer.echo(part)
+            typer.echo(printable(part))
         else:
             print_table(part)
 
@@ -29,12 +32,15 @@ def answer(facts: Any, *words: "str | Table", as_json: bool) -> None:
 def print_table(table: "Table") -> None:
     """To stdout, as wide as it is; in a terminal, columns that ask for a share of the width get it."""
     from rich.console import Console
+    from rich.segment import Segments
 
     console = Console(markup=False, highlight=False)
     table.expand = console.is_terminal and any(column.ratio for column in table.columns)
     if not console.is_terminal:
         console.width = WIDE
-    console.print(table)
+    # Texts from elsewhere are in its cells; rich's own colours are no texts.
+    shown = [segment._replace(text=printable(segment.text)) for segment in console.render(table)]
+    console.print(Segments(shown), end="")
 
 
 def rows_table(rows: Sequence[Mapping[str, str]]) -> "Table":

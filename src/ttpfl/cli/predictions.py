@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ttpfl.files import written_in_one_step
+from ttpfl.printable import printable
 
 if TYPE_CHECKING:
     from ttpfl.folder_stream import Prediction
@@ -32,6 +33,15 @@ def opened(out: Path | None) -> Iterator[TextIO]:
         text.detach()
 
 
+def cell(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: what begins like one gets an apostrophe.
+
+    >>> cell("=1+1"), cell("cat")
+    ("'=1+1", 'cat')
+    """
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 def writer(
     stream: TextIO, classes: tuple[str, ...], probabilities: bool, as_json: bool
 ) -> "Callable[[Prediction], None]":
@@ -47,11 +57,14 @@ def writer(
 
         return write_object
     rows = csv.writer(stream, lineterminator="\n")
-    rows.writerow(["path", "class", "confidence", *(classes if probabilities else ())])
+    # Whoever looks at a terminal gets no control characters; programs get names as they are.
+    shown = printable if stream.isatty() else str
+    rows.writerow(["path", "class", "confidence", *(shown(cell(name)) for name in classes if probabilities)])
 
     def write_row(found: "Prediction") -> None:
         values = (found.confidence, *(found.probabilities if probabilities else ()))
-        rows.writerow([found.path, found.label, *(f"{value:.6f}" for value in values)])
+        texts = (shown(cell(text)) for text in (found.path, found.label))
+        rows.writerow([*texts, *(f"{value:.6f}" for value in values)])
         stream.flush()
 
     return write_row

@@ -5,9 +5,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ttpfl.cli.errors import resumable_command
+from ttpfl.cli.messages import say
 from ttpfl.cli.outcome import figures, report
 from ttpfl.errors import FederationError
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
@@ -135,7 +134,7 @@ def _carry_out(
         for record in (history := _history(out))[shown:]:
             failed = f"; left out: {', '.join(record['failed'])}" if record["failed"] else ""
             abandoned = " (abandoned: too few answers)" if record["abandoned"] else ""
-            typer.echo(f"round {record['round'] + 1}: {figures(record)}{failed}{abandoned}", err=True)
+            say(f"round {record['round'] + 1}: {figures(record)}{failed}{abandoned}")
         shown = len(history)
 
     with resumable_command():

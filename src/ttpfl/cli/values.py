@@ -1,11 +1,11 @@
 """`key=value` on the command line: from text to what the key takes."""
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from ttpfl.errors import DataError
+from ttpfl.reading import parse_toml
 
 
 def choices(texts: Iterable[str]) -> dict[str, Any]:
@@ -81,6 +81,6 @@ def _typed(where: str, text: str, kind: Any) -> Any:
 
 def _plain(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text

@@ -1,6 +1,6 @@
 """The user's own data, already divided into clients."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -68,6 +68,30 @@ def client_arrays(
     first = next(iter([*source.values(), *target.values()]), None)
     size = first.x.shape[1:3] if first is not None else (0, 0)
     return ClientArrays(source, target, replace(facts, classes=classes, image_size=(size[0], size[1])))
+
+
+def numbered_classes(labels: Iterable[NDArray[np.int64]], listing: str) -> tuple[str, ...]:
+    """Names for classes that are known by their numbers alone: every number up to the highest must occur.
+
+    A number that stands alone far above the others is rather a mistake, or stands for "unknown".
+
+    >>> numbered_classes([np.array([0, 1]), np.array([2, 1])], "list the classes")
+    ('0', '1', '2')
+    >>> numbered_classes([np.array([0, 1, 255])], "list the classes")
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.DataError: the highest label is 255, but no image has the label 2 ...
+    """
+    seen = np.unique(np.concatenate([np.empty(0, np.int64), *labels]))
+    seen = seen[seen >= 0]  # others are found, and named with their place, by `check_labels`
+    highest = int(seen.max(initial=-1))
+    if len(seen) <= highest:
+        missing = int(np.flatnonzero(seen != np.arange(len(seen)))[0])
+        raise DataError(
+            f"the highest label is {highest}, but no image has the label {missing} "
+            f"({highest + 1 - len(seen)} labels do not occur): correct the labels, or {listing}"
+        )
+    return tuple(map(str, range(highest + 1)))
 
 
 def own_facts(

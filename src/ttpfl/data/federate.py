@@ -23,7 +23,7 @@ from ttpfl.data.pixels import Pixels, textures_in, with_corrupted, write_corrupt
 from ttpfl.data.plan import Plan, check_separate, plan, split
 from ttpfl.data.registry import data_directory, load
 from ttpfl.data.setting import setting_of
-from ttpfl.data.storage import cache_path
+from ttpfl.data.storage import cache_path, is_intact, keep_digest
 
 log = logging.getLogger("ttpfl")
 
@@ -97,8 +97,12 @@ def federate(
     made = verified(population, answers, asdict(setting), **textures)
     if setting.kind.features and not setting.replacement:
         path = _corrupted_path(directory, made)
+        if path.exists() and not is_intact(path):
+            log.warning("%s is damaged, and is removed: its images are made again", path)
+            path.unlink()
         if prepare and not path.exists():
             write_corrupted(path, divided, pixels, workers, progress)
+            keep_digest(path)
         if path.exists():
             population, _ = _population(found, divided, with_corrupted(pixels, path))
     return Federated(population, answers, made)
@@ -169,7 +173,7 @@ def _arrays(data: Images | ClientArrays) -> Iterator[NDArray[Any]]:
         return
     for clients in (data.source, data.target):
         for name, (x, y) in clients.items():
-            yield np.frombuffer(name.encode(), np.uint8)
+            yield np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8)  # it may be any bytes
             yield x
             if y is not None:
                 yield y

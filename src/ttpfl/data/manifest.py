@@ -15,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttpfl._version import __version__
+from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.data.clients import Answers, Client, Labels, Population, SourceClient
 from ttpfl.data.partition import Ids
-from ttpfl.errors import DataError
+from ttpfl.errors import DataError, TtpflError
 from ttpfl.files import written_in_one_step
+from ttpfl.reading import read_json
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1  # the format before checksums
 LISTED = 1000
 COLUMNS = ("id", "domain", "corruption", "severity", "classes", "validation", "sha256")
 
@@ -61,6 +64,8 @@ class Manifest:
             "data": self.data,
             "columns": COLUMNS,
         }
+        whole = sealed({**head, "source": self.source, "target": self.target})
+        head[CHECKSUM] = whole[CHECKSUM]
         lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
         for name, rows in (("source", self.source), ("target", self.target)):
             lines.append(f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in rows) + "\n]")
@@ -70,12 +75,16 @@ class Manifest:
 def read(path: str | PathLike[str]) -> Manifest:
     """The manifest in a file."""
     try:
-        found = json.loads(Path(path).read_bytes())
-        if found["format"] != FORMAT:
+        found = read_json(path)
+        if found["format"] not in (UNSEALED, FORMAT):
             raise DataError(
                 f"{path} has format {found['format']!r}, but this version reads {FORMAT}: "
                 "make the population again"
             )
+        if found["format"] == UNSEALED and CHECKSUM not in found:
+            warn_of_old_format(str(path))
+        elif not is_sound(found):
+            raise DataError(f"{path} is damaged (its checksum does not match): make the population again")
         rows = {part: [_read_row(row) for row in found[part]] for part in ("source", "target")}
         setting, data, versions = (dict(found[part]) for part in ("setting", "data", "made_with"))
         return Manifest(
@@ -84,8 +93,8 @@ def read(path: str | PathLike[str]) -> Manifest:
             **rows,
             made_with=versions,
         )
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        if isinstance(error, DataError):
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, TtpflError):
             raise
         raise DataError(f"{path} is not a sound manifest ({error!r}): make the population again") from error
 

@@ -5,16 +5,19 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from ttpfl.allocator import keep_freed_memory
 from ttpfl.errors import DataError
+from ttpfl.stopped import StoppedProcesses
 
 Result = TypeVar("Result")
+LOOK_EVERY = 1.0  # seconds
 Progress = Callable[[int, int], object]
 
 _work: Callable[[int], Any] | None = None
@@ -36,7 +39,7 @@ def in_order(work: Callable[[int], Result], count: int, workers: int) -> Iterato
     if workers < 2 or count < 2 or "fork" not in multiprocessing.get_all_start_methods():
         yield from map(work, range(count))
         return
-    context = multiprocessing.get_context("fork")
+    context, others = multiprocessing.get_context("fork"), multiprocessing.active_children()
     end, hold = context.Pipe(duplex=False)
     # Forked processes have `work`, and all it refers to, without any copying.
     with end, hold, ProcessPoolExecutor(workers, context, _take, (work, end, hold)) as pool:
@@ -45,14 +48,30 @@ def in_order(work: Callable[[int], Result], count: int, workers: int) -> Iterato
         waiting = deque(pool.submit(_do, chunk) for chunk in chunks)
         try:
             while waiting:
-                yield from waiting.popleft().result()
+                yield from _answer(waiting.popleft(), others)
         except BrokenProcessPool as error:
             raise DataError(
-                "a worker process was killed, perhaps for want of memory: try fewer workers"
+                "a worker process was killed or stopped, perhaps for want of memory: try fewer workers"
             ) from error
         except BaseException:  # also Ctrl-C: nobody waits for what is under way
             hold.close()
             raise
+
+
+def _answer(task: "Future[list[Result]]", others: Sequence[BaseProcess]) -> list[Result]:
+    """What comes of a task. Workers, which are all children but `others`, are killed if they are stopped."""
+    stopped = StoppedProcesses()
+    while True:
+        try:
+            return task.result(LOOK_EVERY)
+        except TimeoutError:
+            if task.done():  # the work's own
+                raise
+        workers = [process for process in multiprocessing.active_children() if process not in others]
+        overdue = [worker for worker in workers if stopped.overdue(worker.pid, "at its part of the work")]
+        if overdue:
+            for worker in workers:  # the pool breaks, and waits for all of them to end
+                worker.kill()
 
 
 def in_parallel(

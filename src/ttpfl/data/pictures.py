@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from ttpfl.data.extras import extra
 from ttpfl.errors import DataError
+from ttpfl.limits import PICTURE
+from ttpfl.reading import open_regular
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
@@ -67,7 +69,7 @@ def decode(paths: Iterable[Path], size: Size | None) -> Iterator[NDArray[np.uint
 
 def _decode(path: Path, size: Size | None) -> NDArray[np.uint8] | Unreadable:
     try:
-        with extra("PIL.Image").open(path) as picture:
+        with open_regular(path) as file, extra("PIL.Image").open(file) as picture:
             return as_rgb(picture, size)
     except Exception as error:  # junk can fail in any way inside the decoders
         return Unreadable(path, str(error).replace(str(path), path.name) or type(error).__name__)
@@ -76,6 +78,7 @@ def _decode(path: Path, size: Size | None) -> NDArray[np.uint8] | Unreadable:
 def as_rgb(picture: Any, size: Size | None) -> NDArray[np.uint8]:
     """A pillow image upright, on white where it is transparent, and of the given size."""
     image = extra("PIL.Image")
+    PICTURE.check(4 * picture.width * picture.height, "the picture, decoded,")  # nothing is decoded yet
     if picture.mode.startswith(("I", "F")):
         raise DataError(f"more than 8 bits per channel (mode {picture.mode}): convert it to 8 bits first")
     picture = extra("PIL.ImageOps").exif_transpose(picture)

@@ -3,17 +3,21 @@
 import hashlib
 import json
 import logging
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from ttpfl.checksum import warn_of_old_format
 from ttpfl.data.images import File
-from ttpfl.errors import DataError
+from ttpfl.errors import DataError, LimitError
 from ttpfl.files import written_in_one_step
+from ttpfl.limits import ARRAYS
+from ttpfl.npy import check_npz, unpacked_size
+from ttpfl.reading import open_regular, read_bytes
 
 log = logging.getLogger("ttpfl")
 
@@ -22,7 +26,7 @@ CACHE = "cache"  # folder below the data directory
 
 def verify(path: Path, file: File) -> None:
     """Raise a DataError unless the file at `path` has the checksum that its makers gave it."""
-    with open(path, "rb") as opened:
+    with open_regular(path) as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != file.sha256:
         raise DataError(
@@ -51,22 +55,47 @@ def keep(path: Path, write: Callable[[IO[bytes]], None]) -> None:
         log.warning("%s could not be kept (%s): it will be made again next time", path, error)
 
 
+def keep_digest(path: Path) -> None:
+    """Note the SHA-256 of a large file beside it, for `is_intact`."""
+    with written_in_one_step(_digest_file(path)) as file:
+        file.write(_sha256(path).encode())
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a file is as it was when its digest was noted; one of an earlier version has none."""
+    if not _digest_file(path).exists():
+        warn_of_old_format(str(path))
+        return True
+    return read_bytes(_digest_file(path)) == _sha256(path).encode()
+
+
+def _digest_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _sha256(path: Path) -> str:
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an npz file; a DataError if it is not a sound one."""
-    try:
-        # Opened here: given a path, numpy leaves the file open when it is not sound.
-        with open(path, "rb") as file:
-            arrays = np.load(file, allow_pickle=False)
-            if not isinstance(arrays, NpzFile):
-                raise DataError("one array, not an archive of named ones")
-            with arrays:
+    # Opened here: given a path, numpy leaves the file open when it is not sound.
+    with open_regular(path) as file:
+        try:
+            if not zipfile.is_zipfile(file):
+                raise DataError("one array, or none, not an archive of named ones")
+            ARRAYS.check(unpacked_size(file), path)
+            check_npz(file)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays.items())
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
-        raise  # the system's own words are the clearest
-    except Exception as error:  # junk can fail in any way inside the reader
-        raise DataError(
-            f"{path} is not a sound npz file of plain arrays ({error}): write it again with numpy.savez"
-        ) from error
+        except LimitError:
+            raise
+        except Exception as error:  # junk can fail in any way inside the readers
+            raise DataError(
+                f"{path} is not a sound npz file of plain arrays ({error}): write it again with numpy.savez"
+            ) from error
 
 
 def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None]:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ttpfl._version import __version__
+from ttpfl.checksum import sealed
 from ttpfl.data.clients import SourceClient
 from ttpfl.data.parallel import cores, in_order
 from ttpfl.direction import check_finite
@@ -20,6 +21,7 @@ from ttpfl.errors import BatchError, DataError
 from ttpfl.evaluation.cost import in_plain_passes
 from ttpfl.evaluation.evaluator import Evaluator, plain
 from ttpfl.evaluation.memory import extra_bytes
+from ttpfl.evaluation.rows import ROWS, Row, head_line, read_rows, row_line
 from ttpfl.files import written_in_one_step
 from ttpfl.inputs import client_batches
 from ttpfl.methods.base import Knowledge, Method, Summary, add
@@ -27,9 +29,6 @@ from ttpfl.network import model_hash, weights_hash
 from ttpfl.threads import single_thread
 
 log = logging.getLogger("ttpfl")
-
-Row = dict[str, Any]
-"""One method at one client: figures, and under `cost` what differs from run to run."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,9 @@ class Comparison:
 
     def save(self, path: str | PathLike[str], **more: Any) -> None:
         """Write `results.json` in one step; `more` is plain data to keep with it."""
-        content = {"format": 1, "library": __version__, "setting": self.setting, **more, "rows": self.rows}
+        content = {"format": 2, "library": __version__, "setting": self.setting, **more, "rows": self.rows}
         with written_in_one_step(Path(path)) as file:
-            file.write(json.dumps(content, indent=1).encode())
+            file.write(json.dumps(sealed(content), indent=1).encode())
 
 
 def gather(
@@ -189,21 +188,19 @@ def _hash_of(knowledge: Knowledge) -> str:
 
 
 def _read(run_dir: str | PathLike[str] | None, setting: dict[str, Any]) -> dict[str, Row]:
-    """The rows that an earlier run left; what it did not finish to write is not one."""
+    """The sound rows that an earlier run left; the others are computed again."""
     if run_dir is None:
         return {}
-    path = Path(run_dir) / "rows.jsonl"
+    path = Path(run_dir) / ROWS
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    head, *rows = map(_content, lines or [b""])
-    if not isinstance(head, dict):  # nobody knows whose rows they are
-        _write(path, setting, [])
+    found = read_rows(path)
+    if found is None:
+        _write(path, setting, {})
         return {}
-    _check_same(path, head, setting)
-    sound = [row for row in rows if row is not None]
-    if len(sound) < len(rows):
-        _write(path, head, sound)
-    return dict(sound)
+    _check_same(path, found.setting, setting)
+    if not found.complete:
+        _write(path, found.setting, found.rows)
+    return found.rows
 
 
 def _check_same(path: Path, head: dict[str, Any], setting: dict[str, Any]) -> None:
@@ -217,24 +214,13 @@ def _check_same(path: Path, head: dict[str, Any], setting: dict[str, Any]) -> No
         )
 
 
-def _write(path: Path, head: dict[str, Any], rows: Sequence[Any]) -> None:
+def _write(path: Path, setting: dict[str, Any], rows: Mapping[str, Row]) -> None:
     with written_in_one_step(path) as file:
-        file.writelines(map(_line, [head, *rows]))
-
-
-def _content(line: bytes) -> Any:
-    """Of a line that was written in full; else None."""
-    try:
-        return json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
-        return None
-
-
-def _line(content: Any) -> bytes:
-    return json.dumps(content).encode() + b"\n"
+        file.write(head_line(setting))
+        file.writelines(row_line(key, row) for key, row in rows.items())
 
 
 def _append(run_dir: str | PathLike[str] | None, key: str, row: Row) -> None:
     if run_dir is not None:
-        with open(Path(run_dir) / "rows.jsonl", "ab") as file:
-            file.write(_line([key, row]))
+        with open(Path(run_dir) / ROWS, "ab") as file:
+            file.write(row_line(key, row))

@@ -1,12 +1,12 @@
 """`--set key=value`: what a user changes about a recipe."""
 
 import re
-import tomllib
 from collections.abc import Iterator
 from typing import Any
 
 from ttpfl.errors import RecipeError
 from ttpfl.experiment.config import Tree
+from ttpfl.reading import parse_toml
 
 Keys = tuple[str, ...]
 """The way to a value through tables."""
@@ -29,8 +29,8 @@ def parsed(text: str) -> Tree:
 
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text  # text without quotation marks
 
 

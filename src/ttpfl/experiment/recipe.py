@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -10,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.data.lookup import find
-from ttpfl.errors import DataError, RecipeError
+from ttpfl.errors import DataError, LimitError, RecipeError
 from ttpfl.experiment.changes import Keys, leaves, parsed, says
 from ttpfl.experiment.checks import check_config, check_finite, check_modules, check_paper, checked_method
 from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, fitting, known_key, located, merged
 from ttpfl.experiment.toml import dotted
+from ttpfl.reading import read_toml
 
 TOP = {
     "title": str, "question": str, "kind": str, "seeds": list, "methods": list, "entries": list,
@@ -204,8 +204,10 @@ def folder() -> Path:
 def _presets(path: Path) -> dict[str, Tree]:
     """What a file says with each of its presets; the first is the recipe as it stands."""
     try:
-        tree = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        tree = read_toml(path)
+    except LimitError:
+        raise
+    except ValueError as error:
         raise RecipeError(f"{path} is not sound TOML: {error}") from None
     said = fitting("presets", tree.pop("presets", {}), dict)
     if BASE in said:

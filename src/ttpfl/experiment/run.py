@@ -1,5 +1,6 @@
 """Running a recipe: all cases and seeds through all stages, to one file of results."""
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -8,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ttpfl.checksum import sealed
 from ttpfl.data.parallel import Progress
 from ttpfl.errors import BatchError, FederationError, MethodError, RatesError
 from ttpfl.experiment import stages
@@ -17,14 +19,14 @@ from ttpfl.experiment.provenance import machine, versions
 from ttpfl.experiment.recipe import COMPARISON, TOY, Entry, Recipe
 from ttpfl.experiment.samples import samples
 from ttpfl.experiment.stages import Chosen
-from ttpfl.experiment.store import write
 from ttpfl.experiment.toy_runs import toy_runs
 from ttpfl.experiment.workshop import Workshop
 from ttpfl.federation.roster import Roster
+from ttpfl.files import written_in_one_step
 
 log = logging.getLogger("ttpfl")
 
-FORMAT = 1
+FORMAT = 2
 FIGURES = ("accuracy", "loss", "ece", "entropy")
 COSTS = ("time", "extra_bytes")
 
@@ -63,12 +65,20 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
         "paper": recipe.tree.get("paper", {}),
         "runs": runs,
     }
-    write(out / "results.json", results)
+    results = write_results(out / "results.json", results)
     if shown:
-        write(out / "samples.json", shown)
+        write_results(out / "samples.json", shown)
     else:
         (out / "samples.json").unlink(missing_ok=True)  # of methods that were compared before
     return results
+
+
+def write_results(path: Path, content: Results) -> Results:
+    """JSON with a checksum, in one step; what a reader gets is returned."""
+    whole = sealed(content)
+    with written_in_one_step(path) as file:
+        file.write(json.dumps(whole).encode())
+    return whole
 
 
 def compared(recipe: Recipe, shop: Workshop) -> list[Results]:

@@ -21,6 +21,7 @@ from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.workshop import Workshop
 from ttpfl.randomness import seeded
 
+FORMAT = 2
 CLIENTS, IMAGES = 3, 8
 PREFERRED = ("atp-online", "atp-batch")
 
@@ -38,7 +39,7 @@ def samples(recipe: Recipe, shop: Workshop) -> dict[str, Any] | None:
     for case in recipe.cases:
         both = [chosen(recipe, shop, case, seed, entry) for entry in (before, after)]
         runs.append({"case": case, "seed": seed, **_of_case(shop, recipe.config(case, seed), *both)})
-    return {"format": 1, "after": after.label, "runs": runs}
+    return {"format": FORMAT, "after": after.label, "runs": runs}
 
 
 def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def trained(shop: Workshop, config: Config) -> Result:
 
     weights = weights_file(shop, config)
     digest = None if weights is None else hashlib.sha256(weights.read_bytes()).hexdigest()
-    found = shop.store.get("model", model_inputs(config), work)
+    found = shop.store.get("model", model_inputs(config), work, files=["model.safetensors"])
     _check_same(shop, str(weights), found.get("weights"), digest)
     return found
 
@@ -135,7 +135,7 @@ def learned(shop: Workshop, config: Config) -> Result:
         _take_over(run_dir / "rates.safetensors", folder)
         return {"modules": _modules(found.rates), "history": found.history}
 
-    return shop.store.get("rates", rates_inputs(config), work)
+    return shop.store.get("rates", rates_inputs(config), work, files=["rates.safetensors"])
 
 
 def rates(shop: Workshop, config: Config) -> Rates:

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from ttpfl.allocator import keep_freed_memory
-from ttpfl.errors import FederationError
 from ttpfl.federation.engine import attempt
 from ttpfl.federation.jobs import Answer, Job, MakeWork, Work
 from ttpfl.federation.orphans import end_with_parent
 from ttpfl.federation.state import Report
+from ttpfl.stopped import StoppedProcesses
 
 log = logging.getLogger("ttpfl")
 
@@ -33,7 +33,8 @@ ROOM = 32 * 2**20  # bytes, for answers that wait for an earlier one
 class Processes:
     """`workers` processes. They are forked: all that the work refers to is there without copying.
 
-    A worker that dies is replaced and its client's job is done again; if that kills it, too, the run ends.
+    A worker that dies, or that somebody stopped (SIGSTOP) for too long, is replaced, and its client's job is
+    done again. If that ends in the same way, the client has failed, like one that raises an error.
 
     Args:
         make_work: called once in every worker.
@@ -56,6 +57,7 @@ class Processes:
         self._slots: list[Tensor] = []
         self._count = workers
         self._workers: list[_Worker] = []
+        self._stopped = StoppedProcesses()
 
     def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[Answer]:
         """The answers of all jobs, in their order, as soon as they are complete."""
@@ -130,7 +132,10 @@ class Processes:
         for worker in busy:
             try:
                 if not worker.connection.poll():
-                    if not worker.process.is_alive():
+                    if self._overdue(worker, round_):
+                        worker.process.kill()
+                        self._replace(worker, round_)
+                    elif not worker.process.is_alive():
                         self._replace(worker, round_)
                     continue
                 report, failure = json.loads(worker.connection.recv_bytes())
@@ -142,28 +147,34 @@ class Processes:
             worker.job = None
             round_.answered[position] = (slot, report, failure)
 
+    def _overdue(self, worker: "_Worker", round_: "_Round") -> bool:
+        assert worker.job is not None
+        job = round_.jobs[worker.job[0]]
+        return self._stopped.overdue(worker.process.pid, f"at client {job.name!r} in round {job.round}")
+
     def _replace(self, worker: "_Worker", round_: "_Round") -> None:
+        """A fresh worker in place of a dead one: it tries the same job once more, but not a third time."""
         assert worker.job is not None
         position, slot = worker.job
         job = round_.jobs[position]
         worker.process.join()
         worker.connection.close()
-        if position in round_.died:
-            raise FederationError(
-                f"client {job.name!r} ended its worker process twice in round {job.round} "
-                f"({_cause(worker.process.exitcode)}): leave it out, or look whether it needs too much memory"
-            )
-        log.warning(
-            "a worker ended (%s) at client %r in round %d: it is replaced, and the client is run again",
-            _cause(worker.process.exitcode),
-            job.name,
-            job.round,
-        )
-        round_.died.add(position)
         number = self._workers.index(worker)
         del self._workers[number]
         fresh = self._start()
         self._workers.insert(number, fresh)
+        cause = _cause(worker.process.exitcode)
+        if position in round_.died:
+            failure = f"it ended its worker process twice ({cause}): it may need too much memory"
+            round_.answered[position] = (slot, {}, failure)
+            return
+        round_.died.add(position)
+        log.warning(
+            "a worker ended (%s) at client %r in round %d: it is replaced, and the client is run again",
+            cause,
+            job.name,
+            job.round,
+        )
         fresh.job = (position, slot)
         self._send(fresh, job, slot)
 

@@ -2,11 +2,12 @@
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from ttpfl.errors import FederationError
+from ttpfl.flower.typed import check_types
+from ttpfl.reading import read_toml
 
 FILE = "federation.toml"
 
@@ -27,11 +28,12 @@ class Federation:
         """From the folder that `ttpfl flower init` made."""
         home = home.resolve()
         try:
-            said = tomllib.loads((home / FILE).read_text())
+            said = read_toml(home / FILE)
+            check_types(cls, said)
             return cls(home, said["name"], said["host"], said["port"], tuple(said["sites"]))
         except FileNotFoundError:
             raise FederationError(f"{home} is no federation: make one with ttpfl flower init") from None
-        except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise FederationError(f"{home / FILE} cannot be read: {error!r}") from None
 
     @property

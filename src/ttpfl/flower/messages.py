@@ -7,16 +7,19 @@ checks every field: what is missing, too much or out of range is refused with a 
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from ttpfl.errors import RefusedError
+from ttpfl.flower.message_size import WIDEST, check_size
+from ttpfl.npy import declared_size
+from ttpfl.reading import parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,8 +86,9 @@ def read_task(content: RecordDict) -> Task:
     return Task(**_fields(content, "task", Task))
 
 
-def read_vectors(content: RecordDict) -> tuple[Tensor, Tensor | None]:
-    """The vector that all sites get, and what this one alone gets."""
+def read_vectors(content: RecordDict, largest: int) -> tuple[Tensor, Tensor | None]:
+    """The vector that all sites get, and what this one alone gets; together `largest` bytes at most."""
+    check_size(content, largest)
     arrays = _tensors(content, "arrays", {"vector"}, {"start"})
     return arrays["vector"], arrays.get("start")
 
@@ -94,9 +98,14 @@ def model_records(card: ModelCard, state: Mapping[str, Tensor]) -> RecordDict:
     return RecordDict({"model": _config(asdict(card)), "arrays": _arrays(state)})
 
 
-def read_model(content: RecordDict) -> tuple[ModelCard, dict[str, Tensor]]:
-    """The card and the weights."""
-    return ModelCard(**_fields(content, "model", ModelCard)), _tensors(content, "arrays")
+def read_model(
+    content: RecordDict, largest: int, check: Callable[[ModelCard], None]
+) -> tuple[ModelCard, dict[str, Tensor]]:
+    """The card and the weights, decoded if `check` lets the card pass; up to `largest` bytes."""
+    check_size(content, largest)
+    card = ModelCard(**_fields(content, "model", ModelCard))
+    check(card)
+    return card, _tensors(content, "arrays")
 
 
 def answer_records(task: Task, vector: Tensor, report: Report) -> RecordDict:
@@ -113,11 +122,12 @@ def answer_records(task: Task, vector: Tensor, report: Report) -> RecordDict:
 
 def read_answer(content: RecordDict, task: Task, length: int, largest: float) -> tuple[Tensor, Report]:
     """The vector and the report of an answer to `task`; a RefusedError says what is wrong with it."""
+    check_size(content, length * WIDEST)
     about = _values(content, "about")
     for name in ("round", "model", "fingerprint"):
         if about.get(name) != getattr(task, name):
             raise RefusedError(
-                f"its answer is about another {name}: {about.get(name)!r}, not {getattr(task, name)!r}"
+                f"its answer is about another {name}: {about.get(name)!r:.80}, not {getattr(task, name)!r}"
             )
     vector = _tensors(content, "arrays", {"vector"})["vector"]
     if vector.shape != (length,):
@@ -191,8 +201,8 @@ def unflattened(metrics: Mapping[str, Any]) -> Report:
 
 
 def _check_figure(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise RefusedError(f"its answer has {value!r} for {name!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e308:
+        raise RefusedError(f"its answer has {value!r:.60} for {name!r}")
     if value < 0:
         raise RefusedError(f"its answer has {value!r} for {name!r}, which cannot be negative")
     if name.endswith("loss"):
@@ -226,10 +236,10 @@ def _fields(content: RecordDict, record: str, kind: type[Any]) -> dict[str, Any]
     for name, type_ in wanted.items():
         if type_ in (int, str):
             if type(given[name]) is not type_:
-                raise RefusedError(f"{name} in {record!r} is {given[name]!r}")
+                raise RefusedError(f"{name} in {record!r} is {given[name]!r:.80}")
             continue
         try:
-            given[name] = json.loads(given[name])
+            given[name] = parse_json(given[name])
         except (TypeError, ValueError):
             raise RefusedError(f"{name} in {record!r} is not sound JSON") from None
         if not isinstance(given[name], dict):
@@ -255,11 +265,12 @@ def _tensors(
 
 def _tensor(name: str, array: Array) -> Tensor:
     try:
+        declared = declared_size(BytesIO(array.data))
+        if declared > len(array.data):
+            raise ValueError(f"it announces {declared} bytes but has {len(array.data)}")
         found: Any = array.numpy()  # numpy's own format, read without pickle
     except Exception as error:  # junk can fail in any way inside the reader
         raise RefusedError(f"array {name!r} cannot be read: {type(error).__name__}: {error}") from None
-    if not isinstance(found, np.ndarray):
-        raise RefusedError(f"array {name!r} is an archive, not an array")
     if found.dtype not in _TYPES:
         raise RefusedError(f"array {name!r} has the type {found.dtype}, which is not used here")
     import torch  # seconds: a site that only has to say no does not wait for it

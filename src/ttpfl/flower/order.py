@@ -8,6 +8,7 @@ from typing import Any
 from ttpfl.errors import FederationError
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.patience import Patience
+from ttpfl.reading import read_json
 
 FILE = "order.json"
 OUTCOME = "outcome.json"
@@ -49,8 +50,11 @@ class Order:
     @classmethod
     def read(cls, path: str | Path) -> "Order":
         """From its file."""
-        said = json.loads(Path(path).read_text())
-        if said.keys() != {entry.name for entry in fields(cls)}:
+        try:
+            said = read_json(path)
+        except ValueError as error:
+            raise FederationError(f"{path} is not sound JSON ({error}): give the order again") from None
+        if not isinstance(said, dict) or said.keys() != {entry.name for entry in fields(cls)}:
             raise FederationError(f"{path} is not an order of this version: give it again")
         return cls(**said)
 

@@ -12,6 +12,7 @@ from ttpfl.federation.accountant import SENSITIVITY, check_delta, epsilon_of_mu
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.messages import ModelCard, Task
+from ttpfl.flower.typed import check_types
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +36,8 @@ class Policy:
     """Names for `ttpfl.models.build`; your own as package.module:function, which is then imported."""
     largest_model: int = 1_000_000_000
     """Bytes."""
+    most_models: int = 10
+    """Models that are kept here; the one that was not used for the longest time is removed for a new one."""
     largest_rate: float = 1000.0
     """Of the numbers that come with a task of learning."""
     epochs: int = 10
@@ -53,6 +56,8 @@ class Policy:
         for kind in self.kinds:
             if kind not in SETTINGS:
                 raise FederationError(f"[policy] kinds: {kind!r} is not one of {', '.join(SETTINGS)}")
+        if type(self.most_models) is not int or self.most_models < 1:
+            raise FederationError(f"[policy] most_models is {self.most_models!r}: it must be 1 or more")
         if self.local_noise is not None and not self.local_noise > 0:
             raise FederationError(
                 f"[policy] local_noise is {self.local_noise}: it must be positive; leave it out for none"
@@ -74,9 +79,12 @@ class Policy:
     def read(cls, table: dict[str, Any]) -> "Policy":
         """From the table in the site's file."""
         known = [entry.name for entry in fields(cls)]
+        if not isinstance(table, dict):
+            raise FederationError(f"policy is {table!r:.60}: it must be a table, [policy]")
         for name in table:
             if name not in known:
                 raise FederationError(f"[policy] has no {name!r}; it has: {', '.join(known)}")
+        check_types(cls, table)
         return cls(**table)
 
     def check(self, task: Task) -> RunSettings:

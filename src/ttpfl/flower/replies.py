@@ -7,6 +7,9 @@ from typing import NamedTuple
 from flwr.app import Message
 
 from ttpfl.flower.messages import LACKING, MODEL, NUDGE, TRAIN
+from ttpfl.printable import printable
+
+LONGEST_REASON = 1000  # characters of what a site says: it is shown and logged
 
 
 class NotTaken(NamedTuple):
@@ -152,7 +155,8 @@ def failure_of(reply: Reply) -> str | None:
         return f"Flower did not take the message {reply.kind} to it: see the superlink's log"
     if not reply.has_error():
         return None
-    return reply.error.reason or f"Flower's error {reply.error.code}"
+    reason = printable((reply.error.reason or "")[:LONGEST_REASON])
+    return reason or f"Flower's error {reply.error.code}"
 
 
 def _lacks_model(reply: Message) -> bool:

@@ -1,13 +1,14 @@
 """A site: where its data is, and what its operator allows. Nothing heavy is imported here."""
 
 import re
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.flower.audit import Audit
 from ttpfl.flower.policy import Budget, Policy
+from ttpfl.flower.typed import check_types
+from ttpfl.reading import read_toml
 
 LAYOUTS = ("arrays", "folder")
 
@@ -42,17 +43,17 @@ class Site:
     @classmethod
     def read(cls, path: Path) -> "Site":
         """From its file; an error names what is wrong in it."""
-        with open(path, "rb") as file:
-            try:
-                said = tomllib.load(file)
-                known = {entry.name for entry in fields(cls)} - {"home"}
-                for name in said:
-                    if name not in known:
-                        raise FederationError(f"there is no {name!r}; there are: {', '.join(sorted(known))}")
-                policy = Policy.read(said.pop("policy", {}))
-                return cls(home=path.parent, policy=policy, **said)
-            except (tomllib.TOMLDecodeError, TypeError, FederationError) as error:
-                raise FederationError(f"{path}: {error}") from error
+        try:
+            said = read_toml(path)
+            known = {entry.name for entry in fields(cls)} - {"home"}
+            for name in said:
+                if name not in known:
+                    raise FederationError(f"there is no {name!r}; there are: {', '.join(sorted(known))}")
+            policy = Policy.read(said.pop("policy", {}))
+            check_types(cls, said)
+            return cls(home=path.parent, policy=policy, **said)
+        except (ValueError, TypeError) as error:
+            raise FederationError(f"{path}: {error}") from error
 
     @property
     def audit(self) -> Audit:

@@ -70,15 +70,17 @@ def _task(site: Site, message: Message) -> RecordDict | Error:
         return Error(LACKING, f"lacks the model {task.model}")
     from ttpfl.flower.site_work import work_on
 
-    return answer_records(task, *work_on(site, task, settings, *read_vectors(message.content)))
+    return answer_records(
+        task, *work_on(site, task, settings, *read_vectors(message.content, site.policy.largest_model))
+    )
 
 
 def _model(site: Site, message: Message) -> RecordDict | Error:
     from ttpfl.flower.model_store import keep
 
-    card, state = read_model(message.content)
-    site.policy.check_model(card)
-    keep(site.model_file(card.hash), card, state, site.policy.largest_model)
+    policy = site.policy
+    card, state = read_model(message.content, policy.largest_model, policy.check_model)
+    keep(site.model_file(card.hash), card, state, policy.largest_model, policy.most_models)
     return RecordDict()
 
 

@@ -31,10 +31,17 @@ PART: dict[str, Part] = {"learn": "validation", "train": "train"}
 DIRECTIONS = 256 * 2**20  # bytes: they are of use within a task only
 
 
-def client_of(site: Site) -> SourceClient:
-    """The site's data, divided into a part to train with and a part to learn rates with."""
+def client_of(site: Site, outputs: int | None = None) -> SourceClient:
+    """The site's data, divided into a part to train with and a part to learn rates with.
+
+    Where the site lists no classes, labels may be as many as the model has outputs, if that is known: a site
+    may well lack some.
+    """
     folder, layout = site.home / site.data, cast(Any, site.layout)
-    found = load(layout, folder, image_size=site.image_size, classes=site.classes)
+    classes = site.classes
+    if classes is None and outputs is not None:
+        classes = [str(number) for number in range(outputs)]
+    found = load(layout, folder, image_size=site.image_size, classes=classes)
     if len(found.source) != 1:
         raise DataError(
             f"{folder} has {len(found.source)} source clients: a site is one client, "
@@ -48,8 +55,9 @@ def work_on(
 ) -> tuple[Tensor, Report]:
     """Do a task that the site's policy has let through."""
     site.policy.check_vector(task.kind, vector)
-    model = model_store.load(site.model_file(task.model), task.model, task.fingerprint, site.policy.models)
-    client = client_of(site)
+    path = site.model_file(task.model)
+    model = model_store.load(path, task.model, task.fingerprint, site.policy.models)
+    client = client_of(site, model_store.outputs_of(path))
     _check_sizes(client, task.kind, settings, site.policy.fewest_samples)
     roster = Roster(OneOfMany(client, task.client, task.clients))
     work, length = _make_work(model, roster, settings, task.rates)

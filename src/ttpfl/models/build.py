@@ -71,6 +71,8 @@ def rebuild(said: Mapping[str, Any]) -> nn.Module:
         ...
     ttpfl.errors.ModelError: a network's description names the file 'somewhere.pth': weights belong beside it
     """
+    if not isinstance(said.get("name"), str):
+        raise ModelError(f"a network's description is {dict(said)!r:.60}: it must name a network")
     if said.get("weights") is not None:
         raise ModelError(
             f"a network's description names the file {said['weights']!r}: weights belong beside it"

@@ -1,15 +1,20 @@
 """What a network takes and answers, so that a model file can be used without the data it was trained on."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
 
 from ttpfl.errors import ModelError
+from ttpfl.limits import MOST_CLASSES
 
 if TYPE_CHECKING:
     from ttpfl.data.images import Facts, Triple
+
+LARGEST_SIDE = 16384
 
 
 @dataclass(frozen=True)
@@ -32,17 +37,42 @@ class Signature:
 
     def __post_init__(self) -> None:
         for entry in fields(self):  # a file's card has lists
-            object.__setattr__(self, entry.name, tuple(getattr(self, entry.name)))
-        if twice := next((name for name in self.classes if self.classes.count(name) > 1), None):
-            raise ModelError(f"the class {twice!r} is there twice: give each a name of its own")
+            value = getattr(self, entry.name)
+            if not isinstance(value, (list, tuple)):
+                raise ModelError(f"{entry.name} is {value!r:.60}: it must be a list")
+            object.__setattr__(self, entry.name, tuple(value))
+        self._check_classes()
+        sides = [side for side in self.image_size if type(side) is int and 1 <= side <= LARGEST_SIDE]
+        if len(self.image_size) != 2 or len(sides) != 2:
+            raise ModelError(
+                f"image_size is {self.image_size!r:.60}: it must be height and width, up to {LARGEST_SIDE}"
+            )
+        for name, numbers in (("mean", self.mean), ("std", self.std)):
+            sound = len(numbers) == 3 and all(type(number) in (int, float) for number in numbers)
+            if not sound or not all(abs(n) < 1e6 for n in numbers) or (name == "std" and min(numbers) <= 0):
+                kind = "positive " if name == "std" else ""
+                raise ModelError(f"{name} is {numbers!r:.60}: it must be three {kind}numbers")
+
+    def _check_classes(self) -> None:
         if not self.classes:
             raise ModelError("there are no classes: name them")
-        if len(self.image_size) != 2 or min(self.image_size) < 1:
-            raise ModelError(f"image_size is {self.image_size}: it must be height and width")
-        for name, numbers in (("mean", self.mean), ("std", self.std)):
-            if len(numbers) != 3 or (name == "std" and min(numbers) <= 0):
-                kind = "positive " if name == "std" else ""
-                raise ModelError(f"{name} is {numbers}: it must be three {kind}numbers")
+        if len(self.classes) > MOST_CLASSES:
+            raise ModelError(f"there are {len(self.classes)} classes: at most {MOST_CLASSES} are allowed")
+        if odd := [name for name in self.classes if not isinstance(name, str)]:
+            raise ModelError(f"the class {odd[0]!r:.60} is no text: give each class a name")
+        name, times = Counter(self.classes).most_common(1)[0]
+        if times > 1:
+            raise ModelError(f"the class {name!r} is there twice: give each a name of its own")
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any]) -> Self:
+        """From a file's card; keys that are not known here are left alone.
+
+        >>> Signature.read({"classes": ["cat"], "image_size": [8, 8], "mean": [0, 0, 0], "std": [1, 1, 1],
+        ...                 "colour_space": "sRGB"}).classes
+        ('cat',)
+        """
+        return cls(**{entry.name: said[entry.name] for entry in fields(cls)})
 
     @classmethod
     def of(cls, facts: "Facts") -> Self:

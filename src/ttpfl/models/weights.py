@@ -1,6 +1,7 @@
 """Weights from a local file into a freshly built network."""
 
 import logging
+import zipfile
 from collections.abc import Collection, Mapping
 from os import PathLike
 from pathlib import Path
@@ -9,7 +10,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ttpfl.errors import ModelError
+from ttpfl.errors import LimitError, ModelError
+from ttpfl.limits import MODEL
+from ttpfl.npy import unpacked_size
+from ttpfl.reading import regular_size
 
 log = logging.getLogger("ttpfl")
 
@@ -47,6 +51,11 @@ def fill(
                 f"{name!r} has shape {tuple(weights[name].shape)} in {path}, "
                 f"but {tuple(tensor.shape)} in this architecture"
             )
+        elif not is_finite(weights[name], tensor):
+            raise ModelError(
+                f"{name!r} in {path} has values that are not finite: "
+                "training diverged, or the file is damaged"
+            )
     unknown = sorted(weights.keys() - own.keys())
     if unknown:
         raise ModelError(f"{path} holds {unknown[0]!r}, which this architecture does not have")
@@ -54,12 +63,27 @@ def fill(
     return model
 
 
+def is_finite(weights: Tensor, fresh: Tensor) -> bool:
+    """Whether all values are finite but those of the freshly built network, such as a mask with -inf.
+
+    >>> mask = torch.tensor([0.0, -torch.inf])
+    >>> is_finite(mask, mask), is_finite(mask, torch.zeros(2))
+    (True, False)
+    """
+    if weights.dtype.is_complex or not weights.is_floating_point():
+        return not weights.dtype.is_complex
+    return bool((weights.isfinite() | (weights == fresh.to(weights.dtype))).all())
+
+
 def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or of a torch file read without running any code in it."""
     safe = Path(path).suffix == ".safetensors"
+    MODEL.check(regular_size(path), path)
     try:
+        if not safe and zipfile.is_zipfile(path):  # torch's own, which may be packed
+            MODEL.check(unpacked_size(path), path)
         weights = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
+    except (OSError, LimitError):
         raise  # missing or unreadable: the system's own words are the clearest
     except Exception as error:  # junk can fail in any way inside the readers
         # Torch advises to switch its protection off, which nobody should do because of our message.
@@ -67,4 +91,6 @@ def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
         raise ModelError(f"{path} cannot be read as weights: {why}") from error
     if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
         raise ModelError(f"{path} is not a plain state dict of tensors")
+    if odd := [name for name, t in weights.items() if t.layout != torch.strided or t.is_quantized]:
+        raise ModelError(f"{odd[0]!r} in {path} is sparse or quantized: save plain tensors")
     return weights

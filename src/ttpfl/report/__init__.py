@@ -30,5 +30,5 @@ def write_report(results_path: str | PathLike[str], out: str | PathLike[str] | N
     default = path.with_name("report.html") if of_a_run else path.with_suffix(".html")
     target = default if out is None else Path(out)
     with written_in_one_step(target) as file:
-        file.write(content.encode())
+        file.write(content.encode("utf-8", "backslashreplace"))  # names of files may not be UTF-8
     return target

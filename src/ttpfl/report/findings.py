@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any
 
 from ttpfl.evaluation.summary import Lead
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.numbers import ends, listed, plain, share, short, signed, words
+from ttpfl.report.schema import ToyExample
 from ttpfl.report.sections.variation import varied
 from ttpfl.report.study import BASELINE, Case, Study
 
@@ -112,7 +112,7 @@ def _by_case(cases: Sequence[Case], label: str) -> str:
     return f", from {low} ({least}) to {high} ({most})"
 
 
-def _best_rate(toy: dict[str, Any]) -> Html:
+def _best_rate(toy: ToyExample) -> Html:
     by_rate = {line["alpha"]: 100 * line["closed_form"] for line in toy["alphas"]}
     best, *others = sorted(by_rate, key=by_rate.__getitem__, reverse=True)
     gain = by_rate[best] - by_rate[0] if 0 in by_rate else None
@@ -125,7 +125,7 @@ def _best_rate(toy: dict[str, Any]) -> Html:
     )  # fmt: skip
 
 
-def _learned_rate(toy: dict[str, Any]) -> Html:
+def _learned_rate(toy: ToyExample) -> Html:
     learned, best = toy["learned"], toy["best"]
     rate = learned["rates"]["norm.running_mean"]
     return joined(

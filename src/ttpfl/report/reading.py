@@ -1,15 +1,17 @@
 """From files to results that hang together, or an error that says where they do not."""
 
-import json
 import math
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
+from ttpfl import reading
+from ttpfl.checksum import CHECKSUM, is_sound, warn_of_old_format
 from ttpfl.errors import ReportError
-from ttpfl.report.schema import BY_CLIENT, FORMAT, Results, Run, Samples
+from ttpfl.report.schema import BY_CLIENT, FORMAT, Results, Run, Samples, ToyExample
 from ttpfl.report.shapes import check
 
+UNSEALED = 1  # the format before checksums
 RESULTS, SAMPLES = "results.json", "samples.json"
 
 
@@ -24,9 +26,12 @@ def results_file(run: Path) -> Path:
 def read_json(path: Path) -> Any:
     """The content of a JSON file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        found = reading.read_json(path)
+    except ValueError as error:
         raise ReportError(f"{path} is not sound JSON ({error}): make it again") from None
+    if isinstance(found, dict) and found.get("format") == UNSEALED and CHECKSUM not in found:
+        warn_of_old_format(str(path))
+    return found
 
 
 def checked_results(value: object, place: str = RESULTS) -> Results:
@@ -57,8 +62,14 @@ def checked_samples(value: object, place: str = SAMPLES) -> Samples:
 
 
 def _check_format(value: object, place: str) -> None:
-    if isinstance(value, dict) and value.get("format", FORMAT) != FORMAT:
-        raise ReportError(f"{place} has format {value['format']!r}; this version reads {FORMAT}")
+    if not isinstance(value, dict) or "format" not in value:
+        return  # its shape says so
+    if value["format"] not in (UNSEALED, FORMAT) or isinstance(value["format"], bool):
+        raise ReportError(
+            f"{place} has format {value['format']!r}; this version reads {UNSEALED} and {FORMAT}"
+        )
+    if (value["format"] == FORMAT or CHECKSUM in value) and not is_sound(value):
+        raise ReportError(f"{place} is damaged (its checksum does not match): make it again")
 
 
 def _check_run(run: Run, place: str) -> None:
@@ -67,6 +78,8 @@ def _check_run(run: Run, place: str) -> None:
         raise ReportError(f"{place} has no {'entries' if clients else 'clients'}: the run is not finished")
     _check_once([f"client {client['id']}" for client in run["clients"]], place)
     _check_once([f"entry {entry['label']}" for entry in run["entries"]], place)
+    if "toy" in run:
+        _check_toy(run["toy"], f"{place}.toy")
     for client in run["clients"]:
         if len(client["labels"]) != len(run["population"]["classes"]):
             raise ReportError(f"{place}: client {client['id']} has not one count for each class")
@@ -84,6 +97,20 @@ def _check_run(run: Run, place: str) -> None:
         for module in entry["rates"]["modules"] if entry["rates"] else ():
             if not math.isfinite(module["rate"]):
                 raise ReportError(f"{place}: the rate of {module['name']} is {module['rate']}")
+
+
+def _check_toy(toy: ToyExample, place: str) -> None:
+    found = toy["histograms"]
+    counts = [*cast(dict[str, dict[str, list[int]]], found["before"]).values(), *found["after"]]
+    bins = len(found["edges"]) - 1
+    sound = bins > 0 and toy["alphas"] and len(found["after"]) == len(toy["alphas"])
+    if not sound or any(one.keys() != {"-", "+"} or {*map(len, one.values())} != {bins} for one in counts):
+        raise ReportError(f"{place} has not one count for each class, bin and rate")
+    if "norm.running_mean" not in toy["learned"]["rates"]:
+        raise ReportError(f"{place} has no learned rate of norm.running_mean")
+    rates = [line["alpha"] for line in (*toy["alphas"], toy["best"])]
+    if not all(map(math.isfinite, [*rates, *found["edges"], *toy["learned"]["rates"].values()])):
+        raise ReportError(f"{place} has numbers that are not finite")
 
 
 def _check_once(names: list[str], place: str) -> None:

@@ -1,11 +1,14 @@
 """What `results.json` and `samples.json` hold: all that a report is drawn from.
 
+Since format 2 both hold a checksum over all the rest, which is verified when they are read.
+
 Accuracies are fractions, but the paper's figures are percent. Keys that are not named here are allowed.
 """
 
 from typing import Any, NotRequired, TypedDict
 
-FORMAT = 1
+FORMAT = 2
+"""Files of format 1 are read, too: they have no checksum."""
 BY_CLIENT = ("accuracy", "loss", "ece", "entropy", "time", "extra_bytes")
 """The keys of an entry with one figure per client, in the order of the run's clients."""
 
@@ -114,6 +117,44 @@ class Entry(TypedDict):
     extra_bytes: Figures
 
 
+class ToyLine(TypedDict):
+    """A rate in the toy example, and the accuracy that it has in closed form."""
+
+    alpha: float
+    closed_form: float
+
+
+class ToyLearned(TypedDict):
+    """The rates that were learned there."""
+
+    rates: dict[str, float]
+    closed_form: float
+
+
+class ToyInputs(TypedDict):
+    """Counts of samples by class ("-" and "+"), one for each bin, before adaptation."""
+
+    training: dict[str, list[int]]
+    testing: dict[str, list[int]]
+
+
+class ToyHistograms(TypedDict):
+    """How samples lie; `after` has one for each rate."""
+
+    edges: list[float]
+    before: ToyInputs
+    after: list[dict[str, list[int]]]
+
+
+class ToyExample(TypedDict):
+    """What `ttpfl.toy.toy` gives."""
+
+    alphas: list[ToyLine]
+    best: ToyLine
+    learned: ToyLearned
+    histograms: ToyHistograms
+
+
 class Run(TypedDict):
     """All methods in one case with one seed."""
 
@@ -124,8 +165,8 @@ class Run(TypedDict):
     clients: list[Client]
     training: list[Record]
     entries: list[Entry]
-    toy: NotRequired[dict[str, Any]]
-    """What `ttpfl.toy.toy` gives, where that was the run."""
+    toy: NotRequired[ToyExample]
+    """Where that was the run."""
 
 
 class Results(TypedDict):

@@ -45,7 +45,8 @@ def _check_keys(value: object, shape: Any, place: str) -> None:
 
 def _of(kind: type, value: Any, place: str) -> Any:
     accepted = (int, float) if kind is float else kind
-    if isinstance(value, bool) or not isinstance(value, accepted):
+    huge = isinstance(value, int) and abs(value) >= 2**63  # more than any count or figure is
+    if isinstance(value, bool) or not isinstance(value, accepted) or huge:
         shown = repr(value) if len(repr(value)) < 40 else repr(value)[:40] + "…"
         raise ReportError(f"{place} is {shown}, but should be {_WORDS[kind]}")
     return value

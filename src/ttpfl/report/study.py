@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ttpfl.evaluation.comparison import Comparison, Row
+from ttpfl.evaluation.comparison import Comparison
+from ttpfl.evaluation.rows import Row
 from ttpfl.evaluation.summary import BASELINE, Lead, Line, Spread, average_ranks, lead, lines
 from ttpfl.report.numbers import listed
-from ttpfl.report.schema import Entry, Results, Run, Samples
+from ttpfl.report.schema import Entry, Results, Run, Samples, ToyExample
 
 FIGURES: tuple[Literal["accuracy", "loss", "ece", "entropy"], ...] = ("accuracy", "loss", "ece", "entropy")
 COSTS: tuple[Literal["time", "extra_bytes"], ...] = ("time", "extra_bytes")
@@ -127,7 +128,7 @@ class Study:
         return [label for label in self.order if self.ranks[label] == self.ranks[self.order[0]]]
 
     @property
-    def toy(self) -> dict[str, Any] | None:
+    def toy(self) -> ToyExample | None:
         """What `ttpfl.toy.toy` gave, where that was the run: then cases are rates, not situations."""
         return next((run["toy"] for run in self.results["runs"] if "toy" in run), None)
 

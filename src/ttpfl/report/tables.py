@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from ttpfl.errors import RecipeError, ReportError
 from ttpfl.evaluation.summary import Line, Spread
+from ttpfl.printable import printable
 from ttpfl.report.numbers import listed
 from ttpfl.report.reading import RESULTS, SAMPLES, checked_results, read_json, results_file
 from ttpfl.report.schema import Results
@@ -65,7 +67,7 @@ def markdown(results: object) -> str:
     known = _known(results)
     header, *rows = _cells(known)
     lines = [
-        f"**{known.results['recipe']['title']}** ({_circumstances(known)})",
+        f"**{_text(known.results['recipe']['title'])}** ({_text(_circumstances(known))})",
         "",
         _line(header),
         "| --- |" + " ---: |" * (len(header) - 1),
@@ -75,7 +77,16 @@ def markdown(results: object) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+    return "| " + " | ".join(_text(cell).replace("|", r"\|") for cell in cells) + " |"
+
+
+def _text(said: str) -> str:
+    """Text in Markdown that cannot be markup of a page, end a line or hide anything.
+
+    >>> _text("<img src=x>")
+    '&lt;img src=x&gt;'
+    """
+    return escape(printable(" ".join(said.split())), quote=False)
 
 
 def _known(results: object) -> Study:

@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
-from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, own_facts
+from ttpfl.data.client_arrays import (
+    ClientArrays,
+    ClientData,
+    client_arrays,
+    numbered_classes,
+    own_facts,
+)
 from ttpfl.data.option_types import ImageSize, Names
 from ttpfl.data.pictures import Size, as_size, resized
 from ttpfl.data.registry import dataset
@@ -22,16 +28,17 @@ ARRAYS = own_facts(
 
 @dataset(ARRAYS)
 def arrays(directory: Path, image_size: ImageSize = None, classes: Names = None) -> ClientArrays:
-    """All clients below `directory`; `classes` names the labels, which else are called by their number."""
+    """All clients below `directory`; `classes` names the labels, which else are called by their number.
+
+    Without `classes`, every label from 0 to the highest must occur somewhere.
+    """
     size = as_size(image_size)
     source, target = _clients(directory / "source", size), _clients(directory / "target", size)
     if not source:
         raise DataMissingError(f"there are no npz files in {directory / 'source'}")
     if classes is None:
-        highest = max(
-            int(y.max(initial=-1)) for _, y in [*source.values(), *target.values()] if y is not None
-        )
-        classes = tuple(str(label) for label in range(highest + 1))
+        labels = [y for _, y in [*source.values(), *target.values()] if y is not None]
+        classes = numbered_classes(labels, "list all classes with the option classes")
     return client_arrays(source, target, ARRAYS, tuple(classes))
 
 

@@ -1,16 +1,24 @@
 """Data sets of the Hugging Face `datasets` package, or anything that gives columns by name as they do."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from io import BytesIO
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, own_facts
+from ttpfl.data.client_arrays import (
+    ClientArrays,
+    ClientData,
+    client_arrays,
+    numbered_classes,
+    own_facts,
+)
 from ttpfl.data.extras import extra
 from ttpfl.data.pictures import Size, as_rgb, as_size, resized
 from ttpfl.errors import DataError
+from ttpfl.limits import PICTURE
+from ttpfl.reading import read_bytes
 
 HUGGINGFACE = own_facts(
     name="huggingface",
@@ -29,11 +37,13 @@ def from_huggingface(
     *,
     target_clients: Collection[Any] = (),
     image_size: int | Size | None = None,
+    classes: Sequence[str] | None = None,
 ) -> ClientArrays:
     """Clients from the rows of a `datasets.Dataset`: who is in `target_clients` is a target, else a source.
 
     Images may be pictures (`datasets.Image`), encoded bytes or uint8 arrays, labels class numbers or
-    names; -1 and None mean that the label of a target's image is not known. Anything whose columns are
+    names; -1 and None mean that the label of a target's image is not known. `classes` names all classes in
+    the order of their numbers, where the data set does not and some do not occur. Anything whose columns are
     reached as `dataset[name]` will do:
 
     >>> rows = {"image": np.zeros((4, 8, 8), np.uint8), "label": ["cat", "dog", "cat", None],
@@ -46,7 +56,8 @@ def from_huggingface(
     if unknown := sorted(targets - set(owners)):
         raise DataError(f"target_clients: no row has the client {unknown[0]!r} in column {client_column!r}")
     labels = [None] * len(owners) if label_column is None else list(_column(dataset, label_column))
-    classes, y = _labels(labels, _class_names(dataset, label_column))
+    names = _class_names(dataset, label_column) if classes is None else tuple(classes)
+    found, y = _labels(labels, names)
     x = _images(_column(dataset, image_column), image_column, as_size(image_size))
     rows: dict[str, list[int]] = {}
     for row, owner in enumerate(owners):
@@ -54,7 +65,7 @@ def from_huggingface(
     clients = {name: _client(name, [x[i] for i in own], y[own]) for name, own in rows.items()}
     source = {name: client for name, client in clients.items() if name not in targets}
     target = {name: client for name, client in clients.items() if name in targets}
-    return client_arrays(source, target, HUGGINGFACE, classes)
+    return client_arrays(source, target, HUGGINGFACE, found)
 
 
 def _column(dataset: Any, name: str) -> Iterable[Any]:
@@ -81,7 +92,7 @@ def _labels(labels: list[Any], names: tuple[str, ...] | None) -> tuple[tuple[str
         names = tuple(sorted(known))
     index = {name: number for number, name in enumerate(names or ())}
     y = np.array([_number(label, index) for label in labels], np.int64)
-    return names or tuple(str(number) for number in range(int(y.max(initial=-1)) + 1)), y
+    return names or numbered_classes([y], "list all classes with classes="), y
 
 
 def _number(label: Any, index: dict[str, int]) -> int:
@@ -89,7 +100,7 @@ def _number(label: Any, index: dict[str, int]) -> int:
         return -1
     if isinstance(label, str) and label in index:
         return index[label]
-    if isinstance(label, (int, np.integer)) and label >= -1:
+    if isinstance(label, (int, np.integer)) and -1 <= label < 2**63:
         return int(label)
     raise DataError(f"the label {label!r} is neither the name nor the number of a class")
 
@@ -106,7 +117,7 @@ def _images(column: Iterable[Any], name: str, size: Size | None) -> list[NDArray
 
 def _image(value: Any, size: Size | None) -> NDArray[np.uint8]:
     if isinstance(value, dict):  # Image(decode=False)
-        value = extra("PIL.Image").open(BytesIO(value["bytes"]) if value.get("bytes") else value["path"])
+        value = extra("PIL.Image").open(BytesIO(value.get("bytes") or read_bytes(value["path"], PICTURE)))
     if hasattr(value, "convert"):  # a pillow image
         return as_rgb(value, size)
     pixels: NDArray[Any] = np.asarray(value)

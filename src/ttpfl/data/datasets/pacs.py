@@ -14,6 +14,7 @@ from ttpfl.data.pictures import Size, Unreadable, as_size, decode, pictures_in
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import cache_path, keep
 from ttpfl.errors import DataError, DataMissingError
+from ttpfl.reading import regular_size
 
 FOLDER = "PACS"
 
@@ -75,6 +76,7 @@ def _pixels(directory: Path, paths: list[Path], size: Size) -> NDArray[np.uint8]
 
 def _cached(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
     try:
+        regular_size(path)
         # Mapped, not read: 1.5 GB at 224x224. Copy-on-write, so that nobody can change the file.
         x = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError):  # not there, or not sound

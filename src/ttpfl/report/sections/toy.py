@@ -7,6 +7,7 @@ from ttpfl.report.chart import Axis, Canvas
 from ttpfl.report.markup import Html
 from ttpfl.report.parts import Data, Section, figure, legend, panels
 from ttpfl.report.scale import covering
+from ttpfl.report.schema import ToyExample
 from ttpfl.report.study import Study
 
 CLASSES = {"-": "s0", "+": "s1"}
@@ -32,7 +33,7 @@ def toy(study: Study) -> Section | None:
     return Section("toy", "Why a rate may be negative", content)
 
 
-def _situations(found: dict[str, Any]) -> Iterator[tuple[str, Counts]]:
+def _situations(found: ToyExample) -> Iterator[tuple[str, Counts]]:
     before, after = found["histograms"]["before"], found["histograms"]["after"]
     yield "inputs in training", before["training"]
     yield "inputs at the new client", before["testing"]
