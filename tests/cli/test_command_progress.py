@@ -143,6 +143,22 @@ def test_work_within_work_has_its_own_line() -> None:
     assert "inside" in shown(console)
 
 
+def test_a_command_within_a_terminal_shows_bars_all_the_way_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", screen := Terminal())
+    with progress("outside", "method") as advance:
+        advance(1, 5)
+        with progress("inside", "client") as inner:
+            inner(7, 9)
+    text = COLOURS.sub("", screen.getvalue())
+    assert "inside" in text
+    assert re.search("━ client 7 of 9", text)
+
+
 def test_the_terminal_is_given_back_after_an_error() -> None:
     console = terminal()
     hide, show = "\x1b[?25l", "\x1b[?25h"  # the cursor

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 INTERVAL = 10.0
 """Seconds between plain lines."""
 
+_open: list[Progress] = []
+"""The live display, while there is one; it puts itself before stderr, which is no terminal then."""
+
 
 @contextmanager
 def progress(title: str, unit: str, *, show: bool = True, patient: bool = False) -> Iterator["Advance"]:
@@ -34,7 +37,7 @@ def progress(title: str, unit: str, *, show: bool = True, patient: bool = False)
     console = Console(stderr=True)
     if not show:
         yield lambda done, total, figures="", /: None
-    elif sys.stderr.isatty() and not console.is_dumb_terminal:
+    elif _open or (sys.stderr.isatty() and not console.is_dumb_terminal):
         with bar(title, unit, console, patient) as advance:
             yield advance
     else:
@@ -57,7 +60,7 @@ def bar(title: str, unit: str, console: Console, patient: bool = False) -> Itera
     pace, task = Pace(), None
 
     def say_title() -> None:
-        console.print(title, markup=False, highlight=False)
+        display.console.print(title, markup=False, highlight=False)
 
     def advance(done: int, total: int | None, figures: str = "", /) -> None:
         nonlocal task
@@ -72,9 +75,6 @@ def bar(title: str, unit: str, console: Console, patient: bool = False) -> Itera
         if not patient:
             say_title()
         yield advance
-
-
-_open: list[Progress] = []
 
 
 @contextmanager
