@@ -27,7 +27,7 @@ from ttpfl.direction import (
     one_number,
     probe,
 )
-from ttpfl.errors import BatchError, RatesError, TtpflError
+from ttpfl.errors import BatchError, ModelError, RatesError, TtpflError
 from ttpfl.inputs import Client, Inputs, all_finite, checked, client_batches, released, split_batch
 from ttpfl.network import weights_hash
 from ttpfl.randomness import generators_of
@@ -181,6 +181,11 @@ def _slope(
         for name, gradient in zip(leaves, gradients, strict=True)
         if gradient is not None
     }
+    if not parts:
+        raise ModelError(
+            "no gradient of the loss reaches anything that has a rate: hand over a model whose last layers "
+            "are differentiable (not quantised, not detached)"
+        )
     groups = torch.tensor([group_of[name] for name in parts], device=values.device)
     return torch.zeros_like(values).index_add_(0, groups, torch.stack(list(parts.values())).to(values))
 

@@ -26,6 +26,7 @@ from ttpfl.inputs import (
     split_batch,
 )
 from ttpfl.learning import Loss, cross_entropy
+from ttpfl.outputs import logits_of
 from ttpfl.randomness import seeded
 from ttpfl.sgd import SGD
 from ttpfl.twin import MODEL_ERRORS, Readout, Shapes, isolated
@@ -147,8 +148,7 @@ class LocalTrainer:
         own = inputs.map(channels_last if fast else Tensor.clone)  # a model may work on it in place
         with FastLayout(part_that_sees_data, relaid=True) if fast else nullcontext():
             output = model(*own.args, **own.kwargs)
-        logits: Tensor = output if self._readout is None else self._readout(output)
-        return logits
+        return logits_of(output) if self._readout is None else self._readout(output)
 
 
 def shuffled(client: Client) -> Client:

@@ -22,7 +22,7 @@ from ttpfl.federation.state import Record
 from ttpfl.federation.state_vector import layout_of, pack, unpack
 from ttpfl.learning import Loss, cross_entropy
 from ttpfl.models.files import save_model
-from ttpfl.network import model_hash
+from ttpfl.network import model_hash, uncompiled
 from ttpfl.twin import Readout
 
 
@@ -69,7 +69,7 @@ def train(
     >>> [record["round"] for record in trained.history]
     [0, 1]
     """
-    settings = settings or TrainSettings()
+    settings, model = settings or TrainSettings(), uncompiled(model)
     roster, layout = Roster(clients), layout_of(model)
     algorithm, cohort = algorithm_of(settings), roster.cohort(settings.cohort)
     session = Session(

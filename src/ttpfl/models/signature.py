@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from ttpfl.errors import ModelError
+from ttpfl.outputs import logits_of
 
 if TYPE_CHECKING:
     from ttpfl.data.images import Facts, Triple
@@ -67,7 +68,7 @@ class Signature:
         height, width = self.image_size
         try:
             with torch.inference_mode():
-                answer = model(torch.zeros(1, 3, height, width))
+                answer = logits_of(model(torch.zeros(1, 3, height, width)))
         except RuntimeError as error:
             raise ModelError(f"the network does not take pictures of {height}x{width}: {error}") from error
         if tuple(answer.shape) != (1, len(self.classes)):
