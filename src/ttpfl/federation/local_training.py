@@ -14,7 +14,6 @@ from ttpfl.direction import one_number
 from ttpfl.errors import BatchError
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state_vector import unpack
-from ttpfl.federation.tally import Tally
 from ttpfl.inputs import (
     Client,
     Inputs,
@@ -29,6 +28,7 @@ from ttpfl.learning import Loss, cross_entropy
 from ttpfl.outputs import logits_of
 from ttpfl.randomness import seeded
 from ttpfl.sgd import SGD
+from ttpfl.tally import Tally
 from ttpfl.twin import MODEL_ERRORS, Readout, Shapes, isolated
 
 

@@ -18,7 +18,8 @@ from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import Layout, pack
-from ttpfl.federation.tally import Tallies, Tally
+from ttpfl.federation.tally import Tallies
+from ttpfl.tally import Tally
 
 ALGORITHMS: dict[str, Callable[[TrainSettings], Algorithm]] = {
     "fedavg": lambda settings: FedAvg(),

@@ -21,11 +21,12 @@ from ttpfl.federation.rate_average import combined, least_answers
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.federation.state import Record, Report, RunState
-from ttpfl.federation.tally import Tallies, Tally
+from ttpfl.federation.tally import Tallies
 from ttpfl.inputs import client_batches
 from ttpfl.learning import Loss, refine, same_order
 from ttpfl.randomness import seeded
 from ttpfl.rates import Mode, Rates
+from ttpfl.tally import Tally
 from ttpfl.twin import Twin
 
 log = logging.getLogger("ttpfl")
