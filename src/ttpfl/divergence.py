@@ -1,7 +1,7 @@
 """When rates have diverged: steps so large that each makes up for the one before, and more.
 
-The bounds are relative to where the model began, so that they hold for any scale of objective, loss and
-weights, and so wide that no useful adaptation comes near: rates that help are of the order of 1, and lower the loss.
+The bounds are relative to the model without adaptation, so that they hold for any scale of objective, loss
+and weights. No useful adaptation comes near them: rates that help are of the order of 1, and lower the loss.
 """
 
 import torch
@@ -29,11 +29,11 @@ def check_slope(rates: Rates, values: Tensor, slope: Tensor, lr: float) -> None:
     if not values[place]:
         bad = rates.names[int((~torch.isfinite(slope)).nonzero()[0])]
         raise RatesError(
-            f"the slope of the loss in the rate of {bad!r} is not finite before anything has moved: check the "
-            "model there, such as a normalisation layer whose variances are almost zero"
+            f"the slope of the loss in the rate of {bad!r} is not finite before anything has moved: check "
+            "the model there, such as a normalisation layer whose variances are almost zero"
         )
     raise RatesError(
-        f"the loss has no finite slope any more with a rate of {values[place]:.3g} for {rates.names[place]!r}: "
+        f"with a rate of {values[place]:.3g} for {rates.names[place]!r} the loss has no finite slope left: "
         f"rates must be finite, and the steps were too large; lower lr (it is {lr:g})"
     )
 
@@ -62,7 +62,7 @@ def check_loss(plain: Tally, adapted: Tally, lr: float) -> None:
     >>> check_loss(Tally(samples=20, loss=40.0), Tally(samples=20, loss=1e7), lr=0.1)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.RatesError: the rates diverged: the loss is 5e+05, and 2 without adaptation; lower lr (it is 0.1)
+    ttpfl.errors.RatesError: the rates diverged: the loss is 5e+05, and 2 without adaptation; lower lr ...
     """
     rise = adapted.mean_loss - plain.mean_loss
     if not rise <= LARGEST_LOSS * max(1.0, abs(plain.mean_loss)):

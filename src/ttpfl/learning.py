@@ -37,6 +37,8 @@ from ttpfl.twin import Moved, Readout, Twin, isolated
 Loss = Callable[[Tensor, Tensor], Tensor]
 Observe = Callable[[Tensor, Tensor, Tensor], None]
 
+RECENT = 4  # rounds whose clients a result is checked on
+
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross-entropy, the default supervised loss, for labels that are class indices."""
@@ -256,6 +258,20 @@ def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list
     """
     chosen = np.random.default_rng([seed, number]).choice(len(names), size, replace=False)
     return [names[index] for index in sorted(chosen)]
+
+
+def recent_clients(names: Sequence[Any], size: int, seed: int, rounds: int) -> list[Any]:
+    """The clients of the last rounds, on whose data a result is checked: they are at hand, and enough.
+
+    >>> recent_clients(["a", "b", "c", "d"], size=2, seed=0, rounds=1)
+    ['c', 'd']
+    """
+    seen = {
+        name
+        for number in range(max(0, rounds - RECENT), rounds)
+        for name in draw_cohort(range(len(names)), size, seed, number)
+    }
+    return [names[place] for place in sorted(seen)]
 
 
 @contextmanager

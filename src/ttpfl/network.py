@@ -86,8 +86,8 @@ def _check_differentiable(model: nn.Module) -> None:
         kind = type(layer)
         if kind.__module__.startswith(_QUANTISED):
             raise ModelError(
-                f"layer {path!r} is quantised ({kind.__module__}.{kind.__name__}): its weights cannot move, and no "
-                "gradient passes through it to those in front. Hand over the model as it was before "
+                f"layer {path!r} is quantised ({kind.__module__}.{kind.__name__}): its weights cannot move, "
+                "and no gradient passes through it to those in front. Hand over the model as it was before "
                 "quantisation; what `Personalizer.adapted_state_dict` gives can be quantised afterwards"
             )
 

@@ -24,7 +24,7 @@ def logits_of(output: Any) -> Tensor:
     >>> logits_of({"scores": torch.zeros(2, 3)})
     Traceback (most recent call last):
         ...
-    ttpfl.errors.BatchError: the model's output is a dict without 'logits' (it has scores): pass logits=, a ...
+    ttpfl.errors.BatchError: the model's output is a dict without 'logits' (it has scores): pass logits=...
     """
     if isinstance(output, Tensor):
         return output
@@ -32,8 +32,8 @@ def logits_of(output: Any) -> Tensor:
     found = named if isinstance(named, Tensor) else _first_tensor(output)
     if found is None:
         raise BatchError(
-            f"the model's output is a {type(output).__name__}{_keys(output)}: pass logits=, a function from the "
-            "output to logits, or wrap the model so that it gives a tensor"
+            f"the model's output is a {type(output).__name__}{_keys(output)}: pass logits=, a function from "
+            "the output to logits, or wrap the model so that it gives a tensor"
         )
     return found
 

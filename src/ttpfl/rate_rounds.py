@@ -15,7 +15,16 @@ from ttpfl.direction import DirectionCache, Objective, entropy
 from ttpfl.divergence import check_loss
 from ttpfl.errors import BatchError, RatesError
 from ttpfl.inputs import Client, client_batches
-from ttpfl.learning import Loss, adapted_tally, cross_entropy, draw_cohort, noted, refine, same_order
+from ttpfl.learning import (
+    Loss,
+    adapted_tally,
+    cross_entropy,
+    draw_cohort,
+    noted,
+    recent_clients,
+    refine,
+    same_order,
+)
 from ttpfl.network import weights_hash
 from ttpfl.rates import Mode, Rates, average_rates
 from ttpfl.tally import Tally
@@ -60,10 +69,11 @@ def learn_rates(
         seed: of the cohorts.
         cache: keeps directions between rounds; if None, a new one of 1 GiB
             (`DirectionCache(0)` keeps nothing).
-        check: compare the last round's rates with no adaptation on all clients. If they are worse there (the
-            loss is larger, or the accuracy smaller by two standard errors), warn with a `RatesWarning` and
-            return those of the best round instead, at worst those to start with. If False, the last round's
-            are returned, as in the paper. What was found is in `learned["checked"]`.
+        check: compare the last round's rates with no adaptation on the clients of the last four rounds. If
+            they are worse there (the loss is larger, or the accuracy smaller by two standard errors), warn
+            with a `RatesWarning` and return those of the best round instead, at worst those to start with.
+            If False, the last round's are returned, as in the paper. What was found is in
+            `learned["checked"]`.
         progress: called after every round with its figures: `round`, `clients`, and over the cohort's batches
             `plain_loss` and `plain_accuracy` without adaptation, `validation_loss` and `validation_accuracy`
             after it, with the rates as they were when each batch came.
@@ -116,7 +126,8 @@ def learn_rates(
     }
     if check:
         last, others = Candidate(rounds, rates.values), [best, Candidate(0, begin.values)]
-        found = verdict(last, others, lambda values: sites.judged(begin.with_values(values)))
+        names = recent_clients(list(named), cohort, seed, rounds)
+        found = verdict(last, others, lambda values: sites.judged(names, begin.with_values(values)))
         warn_of(found)
         rates = rates.with_values(found.chosen.values)
         learned |= {"rounds": int(found.chosen.rounds), "checked": found.recorded()}
@@ -149,17 +160,17 @@ class _Sites:
                 before = self._judge(name, rates.with_values(torch.zeros_like(rates.values)))
                 check_loss(before, tally, lr)
             turns.append(turn)
-            plain.join(**vars(before))
-            after.join(**vars(tally))
+            plain.join(**before.sums())
+            after.join(**tally.sums())
         figures = plain.figures("plain") | after.figures("validation")
         return turns, {"round": number, "clients": len(names), **figures}
 
-    def judged(self, rates: Rates) -> Tally:
-        """Loss and accuracy with these rates, over all clients."""
+    def judged(self, names: Sequence[Any], rates: Rates) -> Tally:
+        """Loss and accuracy with these rates, over some clients."""
         total = Tally()
-        for name in self.clients:
+        for name in names:
             with noted(f"client {name!r}"):
-                total.join(**vars(self._judge(name, rates)))
+                total.join(**self._judge(name, rates).sums())
         return total
 
     def _turn(self, name: Any, rates: Rates, lr: float, epochs: int) -> tuple[Rates, Tally]:
@@ -175,9 +186,7 @@ class _Sites:
         if name in self._plain and not rates.values.any():
             return self._plain[name]
         with self._batches(name) as batches:
-            tally = adapted_tally(
-                self.twin, rates, batches, self.mode, self.cache, self.objective, self.loss
-            )
+            tally = adapted_tally(self.twin, rates, batches, self.mode, self.cache, self.objective, self.loss)
         if not rates.values.any():
             self._plain[name] = tally
         return tally

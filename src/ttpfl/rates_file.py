@@ -54,6 +54,8 @@ def read(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             card = json.loads((file.metadata() or {})["ttpfl"])
+            if "format" not in card and "rates" not in file.keys():  # noqa: SIM118
+                raise RatesFileError("is a model file, not a rates file: give the result of `ttpfl learn`")
             values = file.get_tensor("rates")
         return _fields(card, values)
     except RatesFileError as error:

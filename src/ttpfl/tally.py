@@ -1,6 +1,7 @@
 """Loss and accuracy, summed over samples."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -27,6 +28,10 @@ class Tally:
         self.loss += float(loss) * len(labels)
         classes = labels.ndim == 1 and logits.ndim == 2 and not labels.is_floating_point()
         self.right = _sum(self.right, int((logits.argmax(1) == labels).sum()) if classes else None)
+
+    def sums(self) -> dict[str, Any]:
+        """As plain numbers, for `join`."""
+        return {"samples": self.samples, "loss": self.loss, "right": self.right}
 
     def join(self, samples: int, loss: float, right: int | None = None) -> None:
         """Add the sums of another tally."""

@@ -370,8 +370,8 @@ def _set_random_state(device: torch.device, state: Tensor) -> None:
 def private_copy(model: nn.Module) -> nn.Module:
     """A deep copy that shares nothing with `model`, without its gradients and without `torch.compile`.
 
-    Compiled code is made for weights that stay where they are. Here they are others in every pass, for which it
-    would be compiled again and again.
+    Compiled code is made for weights that stay what they are. Here they are others in every pass, for which
+    it would be compiled again and again.
     """
     model = uncompiled(model)
     memo: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""Whether learned rates help on the clients that they were learned from; and if not, what to return instead."""
+"""Whether learned rates help on clients that they were learned from; if not, what to return instead."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class Verdict:
         return {
             "round": self.chosen.rounds,
             "last_round": self.last.rounds,
-            "clients_samples": self.plain.samples,
+            "samples": self.plain.samples,
             **self.plain.figures("plain"),
             **self.adapted.figures("adapted"),
         }
@@ -50,22 +50,18 @@ class Verdict:
         if not worse(self.plain, self.adapted_last):
             return None
         said = (
-            f"the rates of the last round ({self.last.rounds}) are worse than no adaptation on the clients that "
-            f"they were learned from ({_shown(self.adapted_last)}, without adaptation {_shown(self.plain)})"
+            f"the rates of the last round ({self.last.rounds}) are worse than no adaptation on the clients "
+            f"that they were learned from ({_shown(self.adapted_last)}; no adaptation: {_shown(self.plain)})"
         )
+        again = "lower lr, and learn again"
         if self.chosen.rounds == self.last.rounds:
-            return f"{said}, and no earlier ones are better: do not use them; lower lr, and learn again"
+            return f"{said}, and no earlier ones are better: do not use them; {again}"
+        returned = f"{said}. Those of round {self.chosen.rounds} are returned ({_shown(self.adapted)})"
         if worse(self.plain, self.adapted):
-            return (
-                f"{said}. Those of round {self.chosen.rounds} are returned, which are the best, but worse than "
-                f"none as well ({_shown(self.adapted)}): do not use them; lower lr, and learn again"
-            )
+            return f"{returned}, the best, but worse than none as well: do not use them; {again}"
         if not self.chosen.values.any():
-            return f"{said}. No round's are better, so rates of zero are returned: lower lr, and learn again"
-        return (
-            f"{said}. Those of round {self.chosen.rounds} are returned, which are better ({_shown(self.adapted)}); "
-            "lower lr for more"
-        )
+            return f"{said}. No round's are better, so rates of zero are returned: {again}"
+        return f"{returned}; lower lr for better ones"
 
 
 def verdict(last: Candidate, others: Sequence[Candidate], judge: Callable[[Tensor], Tally]) -> Verdict:
@@ -105,8 +101,10 @@ def worse(plain: Tally, adapted: Tally) -> bool:
     """Whether the loss is larger by more than a thousandth, or the accuracy smaller by two standard errors.
 
     >>> plain = Tally(samples=1000, loss=500.0, right=889)
-    >>> worse(plain, Tally(1000, 400.0, 880)), worse(plain, Tally(1000, 400.0, 760)), worse(plain, Tally(1000, 502.0, 889))
-    (False, True, True)
+    >>> worse(plain, Tally(1000, 400.0, 880)), worse(plain, Tally(1000, 400.0, 760))
+    (False, True)
+    >>> worse(plain, Tally(1000, 502.0, 889))
+    True
     """
     rise = _loss(adapted) - plain.mean_loss
     if rise > ROUNDING * abs(plain.mean_loss):

@@ -47,9 +47,11 @@ def writer(
 
         return write_object
     rows = csv.writer(stream, lineterminator="\n")
-    rows.writerow(["path", "class", "confidence", *(classes if probabilities else ())])
+    header = [["path", "class", "confidence", *(classes if probabilities else ())]]
 
     def write_row(found: "Prediction") -> None:
+        if header:  # not before there is a first line: whatever fails leaves nothing behind
+            rows.writerow(header.pop())
         values = (found.confidence, *(found.probabilities if probabilities else ()))
         rows.writerow([found.path, found.label, *(f"{value:.6f}" for value in values)])
         stream.flush()

@@ -14,6 +14,7 @@ from ttpfl.direction import one_number
 from ttpfl.errors import BatchError
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state_vector import unpack
+from ttpfl.federation.survey import Survey
 from ttpfl.inputs import (
     Client,
     Inputs,
@@ -103,9 +104,9 @@ class LocalTrainer:
             raise BatchError("the client has no data: leave it out")
         return tally
 
-    def evaluate(self, client: Client, seed: tuple[int, ...]) -> Tally:
-        """Loss and right answers of the model as it is; all that is random follows from `seed`."""
-        tally = Tally()
+    def evaluate(self, client: Client, seed: tuple[int, ...]) -> Survey:
+        """How good the model is as it is; all that is random follows from `seed`."""
+        tally = Survey()
         self.model.eval()
         with seeded(*seed, client=client), torch.no_grad():
             for batch in client_batches(client, self._settings.batch_size):

@@ -22,7 +22,9 @@ class Tallies:
     def add(self, report: Report) -> None:
         """One client's report."""
         for name, tally in report.items():
-            self._sums.setdefault(name, Tally()).join(**tally)  # messages have no None: `right` may be missing
+            self._sums.setdefault(name, Tally()).join(
+                **tally
+            )  # messages have no None: `right` may be missing
 
     def summary(self) -> Record:
         """Means over all samples."""

@@ -71,7 +71,7 @@ class Personal(ABC):
 
 
 def own_copy(model: nn.Module) -> nn.Module:
-    """A copy in evaluation mode that gives nothing but logits, ready for autograd, also under inference mode."""
+    """A copy in evaluation mode that gives logits and is ready for autograd, also under inference mode."""
     own = private_copy(model).eval().requires_grad_(False)
     own.register_forward_hook(_logits_alone)
     return own

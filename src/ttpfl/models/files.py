@@ -62,9 +62,14 @@ def read_card(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             card: dict[str, Any] = json.loads((file.metadata() or {}).get(KEY, "{}"))
-            return card
     except (SafetensorError, ValueError) as error:
         raise ModelError(f"{path} is not a sound safetensors file: {error}") from error
+    if isinstance(kind := card.get("format"), str):  # model files have none
+        what = {"ttpfl.rates": "a rates file (--rates)", "ttpfl.checkpoint": "a checkpoint of a run"}.get(
+            kind, kind
+        )
+        raise ModelError(f"{path} is {what}, not a model: give the model.safetensors of `ttpfl train`")
+    return card
 
 
 def _built(card: dict[str, Any], path: str | PathLike[str], trusted: Collection[str]) -> nn.Module:
