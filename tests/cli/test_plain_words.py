@@ -56,10 +56,10 @@ def test_options_are_spelled_as_the_command_has_them(place: Path) -> None:
     result = invoke("train", "folder", "--data-dir", "own", "--out", "out")
     assert result.exit_code == 1
     assert result.stderr.strip().endswith("pass --option image_size=48 to resize them")
-    result = invoke("run", "demo", "--set", "data.name=folder", "--data-dir", "own", "--out", "out")
-    assert "image_size=" not in result.stderr.replace("--set data.options.image_size=48", "")
-    result = invoke("learn", "m.safetensors", "--out", "out", "--patience", "2", "--privacy", "local")
-    assert "patience" in result.stderr
+    recipe = 'title = "own"\nquestion = "?"\nseeds = [0]\nmethods = ["none"]\n[data]\nname = "folder"\n'
+    (place / "own.toml").write_text(recipe)
+    result = invoke("run", "own.toml", "--data-dir", "own", "--out", "out")
+    assert "pass --set data.options.image_size=48 to resize them" in result.stderr
 
 
 def test_a_folder_for_a_picture_is_missing(place: Path) -> None:
