@@ -21,14 +21,19 @@ if TYPE_CHECKING:
     from ttpfl.errors import (
         BatchError,
         DataError,
+        DivergenceWarning,
         FederationError,
         ModelError,
+        ModelWarning,
         RatesError,
         RatesFileError,
+        RatesWarning,
         TtpflError,
+        TtpflWarning,
     )
-    from ttpfl.learning import learn_rates, refine_rates
+    from ttpfl.learning import refine_rates
     from ttpfl.personalizer import Personalizer
+    from ttpfl.rate_rounds import learn_rates
     from ttpfl.rates import Rates, average_rates
     from ttpfl.statistics import statistics_rule
 
@@ -36,13 +41,17 @@ __all__ = [
     "BatchError",
     "DataError",
     "DirectionCache",
+    "DivergenceWarning",
     "FederationError",
     "ModelError",
+    "ModelWarning",
     "Personalizer",
     "Rates",
     "RatesError",
     "RatesFileError",
+    "RatesWarning",
     "TtpflError",
+    "TtpflWarning",
     "__version__",
     "average_rates",
     "data",
@@ -56,14 +65,14 @@ __all__ = [
 __getattr__ = attributes(
     __name__,
     {
-        **{name: "errors" for name in __all__ if name.endswith("Error")},
+        **{name: "errors" for name in __all__ if name.endswith(("Error", "Warning"))},
         "DirectionCache": "direction",
         "Personalizer": "personalizer",
         "Rates": "rates",
         "average_rates": "rates",
         "data": "data",
         "federation": "federation",
-        "learn_rates": "learning",
+        "learn_rates": "rate_rounds",
         "models": "models",
         "refine_rates": "learning",
         "statistics_rule": "statistics",

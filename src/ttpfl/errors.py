@@ -53,6 +53,22 @@ class ReportError(TtpflError):
     """A file of results cannot be made into a report."""
 
 
+class TtpflWarning(UserWarning):
+    """Base of all warnings about results: the code works, but what came of it should not be used as it is."""
+
+
+class RatesWarning(TtpflWarning):
+    """Learned rates are worse than no adaptation on the clients that they were learned from."""
+
+
+class ModelWarning(TtpflWarning):
+    """A trained model is no better than chance."""
+
+
+class DivergenceWarning(ModelWarning):
+    """Training diverged: the loss rose, and the model is no better than chance."""
+
+
 class RefusedError(FederationError):
     """A message asks for, or offers, something that its reader does not accept.
 

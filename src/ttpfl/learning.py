@@ -5,7 +5,6 @@ The pure steps are here; engines that spread clients over processes or machines 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ttpfl._version import __version__
 from ttpfl.account import UNPROTECTED, Account
 from ttpfl.direction import (
     Change,
@@ -28,18 +26,19 @@ from ttpfl.direction import (
     one_number,
     probe,
 )
-from ttpfl.errors import BatchError, RatesError, TtpflError
-from ttpfl.inputs import Client, Inputs, all_finite, checked, client_batches, released, split_batch
-from ttpfl.network import weights_hash
+from ttpfl.divergence import check_reach, check_slope
+from ttpfl.errors import BatchError, ModelError, RatesError, TtpflError
+from ttpfl.inputs import Client, Inputs, all_finite, checked, released, split_batch
 from ttpfl.randomness import generators_of
-from ttpfl.rates import Mode, Rates, average_rates, one_of
+from ttpfl.rates import Mode, Rates, one_of
 from ttpfl.statistics import at_least_float32
-from ttpfl.twin import Readout, Twin, isolated
+from ttpfl.tally import Tally
+from ttpfl.twin import Moved, Readout, Twin, isolated
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Observe = Callable[[Tensor, Tensor, Tensor], None]
 
-OWN_CACHE_BYTES = 2**30
+RECENT = 4  # rounds whose clients a result is checked on
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -114,27 +113,82 @@ def refine(
     if not lr > 0:
         raise RatesError(f"lr is {lr}: it must be positive")
     values = rates.values.detach().to(twin.device)
-    group_of = {n: i for i, members in enumerate(rates.members.values()) for n in members}
+    group_of = _group_of(rates)
     scale = lr / rates.sizes.clamp(min=1).to(values).sqrt()
     mean: Direction = {}
+    direction: Direction = {}
     with isolated():
         for index, batch in enumerate(batches):
-            try:
-                inputs, labels = split_batch(batch)
-                inputs = checked(inputs)
-                direction = _direction(twin, inputs, objective, cache)
-                if mode == "online":
-                    direction = _running_mean(mean, direction, index + 1)
-                labels = released(labels)
+            with noted(f"in batch {index} of this client's turn"):
+                inputs, labels, direction = _look(twin, batch, index, mode, mean, objective, cache)
                 slope = _slope(twin, group_of, values, direction, inputs, labels, loss, observe)
+                check_slope(rates, values, slope, lr)
                 values = values - scale * slope
                 if not all_finite(values):
                     rates.with_values(values)  # an error that says which
-            except TtpflError as error:
-                error.add_note(f"in batch {index} of this client's turn")
-                raise
+        check_reach(twin, rates.with_values(values), direction, lr)
     refined = values.to(rates.values.device, copy=True)
     return rates.with_values(refined, mode=mode, account=Account(no_bound=UNPROTECTED))
+
+
+def adapted_tally(
+    twin: Twin,
+    rates: Rates,
+    batches: Iterable[Any],
+    mode: Mode,
+    cache: DirectionCache | None = None,
+    objective: Objective = entropy,
+    loss: Loss = cross_entropy,
+) -> Tally:
+    """Loss and accuracy after adaptation, with rates that stay as they are; without any, if they are zero."""
+    tally, values, group_of = Tally(), rates.values.detach().to(twin.device), _group_of(rates)
+    mean: Direction = {}
+    with isolated(), torch.no_grad():
+        for index, batch in enumerate(batches):
+            with noted(f"in batch {index} of this client's data"):
+                if values.any():
+                    with torch.enable_grad():
+                        inputs, labels, direction = _look(twin, batch, index, mode, mean, objective, cache)
+                    logits = twin.fast(inputs, _moved(twin, group_of, values, direction, inputs))
+                else:
+                    inputs, labels = _split(batch)
+                    logits = twin.fast(inputs)
+                tally.add(logits, labels, one_number("loss", loss(logits, labels)))
+    return tally
+
+
+def _group_of(rates: Rates) -> dict[str, int]:
+    return {name: place for place, members in enumerate(rates.members.values()) for name in members}
+
+
+def _split(batch: Any) -> tuple[Inputs, Tensor]:
+    inputs, labels = split_batch(batch)
+    return checked(inputs), released(labels)
+
+
+def _look(
+    twin: Twin,
+    batch: Any,
+    index: int,
+    mode: Mode,
+    mean: Direction,
+    objective: Objective,
+    cache: DirectionCache | None,
+) -> tuple[Inputs, Tensor, Direction]:
+    """A batch's inputs and labels, and the direction to adapt in; `mean` is that of the batches before."""
+    inputs, labels = _split(batch)
+    direction = _direction(twin, inputs, objective, cache)
+    return inputs, labels, _running_mean(mean, direction, index + 1) if mode == "online" else direction
+
+
+@contextmanager
+def noted(note: str) -> Iterator[None]:
+    """Errors of this library get a note that says where they happened."""
+    try:
+        yield
+    except TtpflError as error:
+        error.add_note(note)
+        raise
 
 
 def _direction(twin: Twin, inputs: Inputs, objective: Objective, cache: DirectionCache | None) -> Direction:
@@ -152,6 +206,14 @@ def _running_mean(mean: Direction, direction: Direction, count: int) -> Directio
     return mean
 
 
+def _moved(
+    twin: Twin, group_of: Mapping[str, int], values: Tensor, direction: Direction, inputs: Inputs
+) -> Moved:
+    rates = values.unbind()
+    rate_of = {name: rates[group_of[name]] for name in direction}
+    return move(twin, direction, rate_of, relaid=twin.takes_channels_last(inputs))
+
+
 def _slope(
     twin: Twin,
     group_of: Mapping[str, int],
@@ -167,9 +229,7 @@ def _slope(
     It is <h, gradient in w>, summed over the modules that share the rate: no second derivative,
     since h does not depend on the rates.
     """
-    rates = values.unbind()
-    rate_of = {name: rates[group_of[name]] for name in direction}
-    moved = move(twin, direction, rate_of, relaid=twin.takes_channels_last(inputs))
+    moved = _moved(twin, group_of, values, direction, inputs)
     leaves = moved.leaves()
     logits = twin.fast(inputs, moved)
     result = one_number("loss", loss(logits, labels))
@@ -183,85 +243,13 @@ def _slope(
         for name, gradient in zip(leaves, gradients, strict=True)
         if gradient is not None
     }
+    if not parts:
+        raise ModelError(
+            "no gradient of the loss reaches anything that has a rate: hand over a model whose last layers "
+            "are differentiable (not quantised, not detached)"
+        )
     groups = torch.tensor([group_of[name] for name in parts], device=values.device)
     return torch.zeros_like(values).index_add_(0, groups, torch.stack(list(parts.values())).to(values))
-
-
-def learn_rates(
-    model: nn.Module,
-    clients: Sequence[Client] | Mapping[str, Client],
-    rounds: int = 200,
-    cohort: int | None = None,
-    lr: float = 0.1,
-    batch_size: int = 20,
-    local_epochs: int = 1,
-    mode: Mode = "batch",
-    rates: Rates | None = None,
-    seed: int = 0,
-    cache: DirectionCache | None = None,
-    *,
-    logits: Readout | None = None,
-    objective: Objective = entropy,
-    loss: Loss = cross_entropy,
-) -> Rates:
-    """Learn rates for `model` over source clients: in each round a cohort refines, the server averages.
-
-    Args:
-        model: the global model; it is not changed.
-        clients: a sequence, or a mapping of names, of map-style datasets, `(x, y)` tensor pairs, or
-            DataLoaders (whose own batches hold). Batches keep their order in every round.
-        rounds: number of rounds.
-        cohort: clients per round, drawn without repetition; all if None.
-        lr: step size of the refinement.
-        batch_size: samples per batch; use the size expected at test time.
-        local_epochs: turns over its data that a client takes in a round.
-        mode: see `refine_rates`.
-        rates: where to start; zeros if None. Also chooses granularity and `only`.
-        seed: of the cohorts.
-        cache: keeps directions between rounds; if None, a new one of 1 GiB
-            (`DirectionCache(0)` keeps nothing).
-        logits: from the model's output to logits.
-        objective: from logits to the unsupervised loss.
-        loss: from logits and labels to the supervised loss.
-
-    >>> _ = torch.manual_seed(0)
-    >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-    >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in "abc"}
-    >>> learn_rates(model, clients, rounds=2, cohort=2, lr=0.1, batch_size=4).learned["clients"]
-    3
-    """
-    named = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
-    cohort = len(named) if cohort is None else cohort
-    _check_counts(named, rounds=rounds, cohort=cohort, local_epochs=local_epochs)
-    rates = Rates.zeros(model) if rates is None else rates
-    rates.checked().check_fits(model)
-    cache = DirectionCache(OWN_CACHE_BYTES) if cache is None else cache
-    twin = Twin(model, rates.modules, readout=logits)
-    for number in range(rounds):
-        turns = []
-        for name in draw_cohort(list(named), cohort, seed, number):
-            turn = rates
-            for _ in range(local_epochs):
-                try:
-                    with same_order(named[name], seed):
-                        batches = _at_least_one(client_batches(named[name], batch_size))
-                        turn = refine(twin, turn, batches, lr, mode, cache, objective, loss)
-                except TtpflError as error:
-                    error.add_note(f"client {name!r}, round {number}")
-                    raise
-            turns.append(turn)
-        rates = average_rates(turns)
-    learned = {
-        "rounds": int(rounds),
-        "clients": len(named),
-        "cohort": int(cohort),
-        "lr": float(lr),
-        "batch_size": int(batch_size),
-        "local_epochs": int(local_epochs),
-        "seed": int(seed),
-        "library": __version__,
-    }
-    return rates.with_values(rates.values, mode=mode, learned=learned, weights_hash=weights_hash(model))
 
 
 def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list[Any]:
@@ -272,6 +260,20 @@ def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list
     """
     chosen = np.random.default_rng([seed, number]).choice(len(names), size, replace=False)
     return [names[index] for index in sorted(chosen)]
+
+
+def recent_clients(names: Sequence[Any], size: int, seed: int, rounds: int) -> list[Any]:
+    """The clients of the last rounds, on whose data a result is checked: they are at hand, and enough.
+
+    >>> recent_clients(["a", "b", "c", "d"], size=2, seed=0, rounds=1)
+    ['c', 'd']
+    """
+    seen = {
+        name
+        for number in range(max(0, rounds - RECENT), rounds)
+        for name in draw_cohort(range(len(names)), size, seed, number)
+    }
+    return [names[place] for place in sorted(seen)]
 
 
 @contextmanager
@@ -287,22 +289,3 @@ def same_order(client: Client, seed: int) -> Iterator[None]:
     finally:
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
-
-
-def _at_least_one(batches: Iterable[Any]) -> Iterator[Any]:
-    empty = True
-    for batch in batches:
-        empty = False
-        yield batch
-    if empty:
-        raise BatchError("the client has no data: leave it out")
-
-
-def _check_counts(named: Mapping[Any, Client], **counts: int) -> None:
-    if not named:
-        raise BatchError("no clients: pass at least one")
-    for name, count in counts.items():
-        if not isinstance(count, Integral) or count < 1:
-            raise RatesError(f"{name} is {count!r}: it must be a whole number, at least 1")
-    if counts["cohort"] > len(named):
-        raise RatesError(f"cohort is {counts['cohort']}, but there are only {len(named)} clients")

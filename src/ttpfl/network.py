@@ -45,6 +45,16 @@ class ModuleSpec:
         return int(torch.Size(self.shape).numel())
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The module that `torch.compile(module)` wraps, so that tensors have their own names; else the model.
+
+    >>> uncompiled(torch.compile(nn.Linear(3, 2)))
+    Linear(in_features=3, out_features=2, bias=True)
+    """
+    wrapped = model._modules.get("_orig_mod") if type(model).__name__ == "OptimizedModule" else None
+    return model if wrapped is None else wrapped
+
+
 def describe(model: nn.Module) -> tuple[ModuleSpec, ...]:
     """Every tensor of `model` that can move, in state-dict order; shared tensors count once.
 
@@ -53,6 +63,8 @@ def describe(model: nn.Module) -> tuple[ModuleSpec, ...]:
     """
     if isinstance(model, torch.jit.ScriptModule):
         raise ModelError("a TorchScript model cannot be adapted: hand over the nn.Module it was made from")
+    model = uncompiled(model)
+    _check_differentiable(model)
     found = list(_movable_tensors(model))
     block_of = _block_names(model, [name for name, *_ in found])
     return tuple(
@@ -67,6 +79,21 @@ def describe(model: nn.Module) -> tuple[ModuleSpec, ...]:
         )
         for name, tensor, layer, statistic, nonnegative in found
     )
+
+
+def _check_differentiable(model: nn.Module) -> None:
+    """Quantised layers keep their weights packed, out of reach, and pass no gradient to those in front."""
+    for path, layer in model.named_modules():
+        kind = type(layer)
+        if kind.__module__.startswith(_QUANTISED):
+            raise ModelError(
+                f"layer {path!r} is quantised ({kind.__module__}.{kind.__name__}): its weights cannot move, "
+                "and no gradient passes through it to those in front. Hand over the model as it was before "
+                "quantisation; what `Personalizer.adapted_state_dict` gives can be quantised afterwards"
+            )
+
+
+_QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 
 
 def _movable_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool, bool]]:
@@ -144,7 +171,7 @@ def fingerprint(model: nn.Module, specs: Iterable[ModuleSpec]) -> str:
     tensors = [[spec.name, list(spec.shape)] for spec in specs]
     norms = [
         [path, type(layer).__name__, {name: _simple(getattr(layer, name, None)) for name in _NORM_SETTINGS}]
-        for path, layer in model.named_modules()
+        for path, layer in uncompiled(model).named_modules()
         if "norm" in type(layer).__name__.lower()
     ]
     return hashlib.sha256(json.dumps([tensors, norms]).encode()).hexdigest()
@@ -163,7 +190,7 @@ def configuration(model: nn.Module) -> str:
     """Every layer's class and plain attributes, such as a temperature or a number of heads."""
     internal = vars(nn.Module()).keys()
     lines = []
-    for path, layer in model.named_modules():
+    for path, layer in uncompiled(model).named_modules():
         plain = {
             name: sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else value
             for name, value in vars(layer).items()
@@ -178,7 +205,7 @@ _PLAIN = (bool, int, float, complex, str, tuple, list, dict, set, frozenset, Enu
 
 def weights_hash(model: nn.Module) -> str:
     """A hash of every parameter and buffer: two models with the same hash have the same weights."""
-    digest = hashlib.sha256()
+    digest, model = hashlib.sha256(), uncompiled(model)
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         digest.update(name.encode())
         hash_tensor(digest, tensor)

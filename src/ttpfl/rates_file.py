@@ -55,6 +55,8 @@ def read(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             card = parse_json((file.metadata() or {})["ttpfl"])
+            if card.get("format") in (None, "ttpfl.model") and "rates" not in file.keys():  # noqa: SIM118
+                raise RatesFileError("is a model file, not a rates file: give the result of `ttpfl learn`")
             values = file.get_tensor("rates")
         return _fields(card, values)
     except RatesFileError as error:

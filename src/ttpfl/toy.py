@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.errors import TheoryError
-from ttpfl.learning import learn_rates
 from ttpfl.personalizer import Personalizer
+from ttpfl.rate_rounds import learn_rates
 from ttpfl.rates import Rates
 
 SPREAD = 0.8  # standard deviation of either class

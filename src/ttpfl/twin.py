@@ -19,7 +19,8 @@ from ttpfl.arithmetic import Arithmetic, DrawWatch, channels_last
 from ttpfl.convolution import Narrow, Taps
 from ttpfl.errors import BatchError, ModelError
 from ttpfl.inputs import Inputs
-from ttpfl.network import ModuleSpec, configuration, weights_hash
+from ttpfl.network import ModuleSpec, configuration, uncompiled, weights_hash
+from ttpfl.outputs import logits_of
 from ttpfl.statistics import StatisticsRule, rule_for
 
 log = logging.getLogger("ttpfl")
@@ -75,7 +76,7 @@ class Twin:
     Args:
         model: the user's model.
         movable: the tensors that will move; gradients are computed for these alone.
-        readout: from the model's output to logits; the output itself if None.
+        readout: from the model's output to logits; `logits_of` if None.
     """
 
     def __init__(
@@ -239,16 +240,15 @@ class Twin:
     def _logits(self, inputs: Inputs, watch: DrawWatch | None, run: Callable[[], Any]) -> Tensor:
         try:
             output = self._without_traces(watch, run)
-            logits = output if self.readout is None else self.readout(output)
+            logits = None if self.readout is None else self.readout(output)
         except torch.OutOfMemoryError:
             raise
         except MODEL_ERRORS as error:
             raise BatchError(f"the model cannot process this batch ({inputs}): {error}") from error
+        if self.readout is None:
+            return logits_of(output)
         if not isinstance(logits, Tensor):
-            raise BatchError(
-                f"the model's output is a {type(logits).__name__}, not a tensor: "
-                "pass logits=, a function from the output to logits"
-            )
+            raise BatchError(f"logits= gives a {type(logits).__name__}: it must give a tensor")
         return logits
 
     def _without_traces(self, watch: DrawWatch | None, run: Callable[[], Any]) -> Any:
@@ -368,7 +368,12 @@ def _set_random_state(device: torch.device, state: Tensor) -> None:
 
 
 def private_copy(model: nn.Module) -> nn.Module:
-    """A deep copy that shares nothing with `model`, and without its gradients."""
+    """A deep copy that shares nothing with `model`, without its gradients and without `torch.compile`.
+
+    Compiled code is made for weights that stay what they are. Here they are others in every pass, for which
+    it would be compiled again and again.
+    """
+    model = uncompiled(model)
     memo: dict[int, Any] = {}
     with torch.inference_mode(False), torch.no_grad():
         for parameter in model.parameters():
@@ -381,6 +386,7 @@ def private_copy(model: nn.Module) -> nn.Module:
             # Most of a layer is empty dictionaries of hooks; deepcopy takes its time for each.
             empty = (v for v in vars(layer).values() if type(v) is OrderedDict and not v)
             memo.update((id(hooks), OrderedDict()) for hooks in empty)
+            memo[id(getattr(layer, "_compiled_call_impl", None))] = None  # of layer.compile()
         try:
             return copy.deepcopy(model, memo)
         except Exception as error:

@@ -87,7 +87,7 @@ def test_everything_in_info_can_be_set(tmp_path: Path) -> None:
         (["corruptions", "digits", "--image", "9297"], "digits has 9297 images: 0 to 9296"),
         (["check", "nowhere.json"], "nowhere.json: No such file or directory"),
         (["download", "digits5"], "digits5 cannot be downloaded"),
-        (["show", "cifar10", "--data-dir", "nowhere"], "cifar10 is not complete"),
+        (["show", "cifar10", "--data-dir", "nowhere"], "the data directory nowhere does not exist"),
     ],
 )
 def test_errors_are_one_line(

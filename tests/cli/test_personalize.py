@@ -199,8 +199,8 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
             ["--arch", "shallow_cnn", "--image-size", "20x32"],
             "pictures are 20x32, but the network shallow_cnn",
         ),
-        (["--rates", "m.safetensors"], "m.safetensors is not a sound rates file"),
-        (["--rates", "r.safetensors", "--mode", "offline"], "mode='offline' is not one of"),
+        (["--rates", "m.safetensors"], "m.safetensors is a model file, not a rates file"),
+        (["--rates", "r.safetensors", "--mode", "offline"], "--mode offline is not one of"),
     ],
 )
 def test_errors(place: Path, words: list[str], message: str) -> None:

@@ -248,7 +248,8 @@ def test_pictures_that_are_not_square_are_refused_where_the_network_cannot_take_
     with pytest.raises(ModelError, match=r"pictures are 20x28, .* such as with data\.options\.image_size=28"):
         run(read(tmp_path / "own.toml"), shop_in(tmp_path), tmp_path / "own")
     for change in ("data.options.image_size=28", "model.name=resnet18"):
-        (one,) = run(read(tmp_path / "own.toml", None, [change]), shop_in(tmp_path), tmp_path / "own")["runs"]
+        recipe = read(tmp_path / "own.toml", None, [change, "learn.lr=0.001"])
+        (one,) = run(recipe, shop_in(tmp_path), tmp_path / "own")["runs"]
         assert all(len(entry["accuracy"]) == 1 for entry in one["entries"])
 
 

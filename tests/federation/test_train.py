@@ -381,7 +381,7 @@ def test_accuracy_is_told_of_classes_alone() -> None:
         assert {"train_loss", "validation_loss"} < record.keys()
         assert not any(name.endswith("accuracy") for name in record)
     rates = learn(
-        nn.Linear(4, 1), data, LearnSettings(rounds=1, workers=0), loss=F.mse_loss, objective=spread
+        nn.Linear(4, 1), data, LearnSettings(rounds=1, lr=0.001, workers=0), loss=F.mse_loss, objective=spread
     )
     assert "validation_loss" in rates.history[0]
     assert "validation_accuracy" not in rates.history[0]

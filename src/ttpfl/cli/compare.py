@@ -87,6 +87,8 @@ def compare(
     from ttpfl.rates import Rates
     from ttpfl.report.terminal import methods_words
 
+    files = {"all": rates, "params": params_rates, "stats": stats_rates}
+    named = _named(methods, files)
     model, card = trained_model(model_file, arch)
     building, preparing, comparing = numbered("building clients", "preparing methods", "comparing methods")
     clients = (
@@ -94,11 +96,10 @@ def compare(
         if population is None
         else _other_clients(population, card, data_dir, building)
     )
-    files = {"all": rates, "params": params_rates, "stats": stats_rates}
     known = {kind: Rates.load(path, model=model) for kind, path in files.items() if path is not None}
     with progress(preparing, "method") as advance:
         source = clients.population.source
-        chosen, tuning = _prepared(methods, model, known, source, batch_size, workers, tune, advance)
+        chosen, tuning = _prepared(named, model, known, source, batch_size, workers, tune, advance)
     evaluator = Evaluator(clients.population.target, clients.answers, batch_size, order, seed)
     with resumable("the same command goes on where it was"), progress(comparing, "evaluation") as advance:
         found = run(model, evaluator, chosen, run_dir=out, workers=workers, progress=advance)
@@ -122,8 +123,24 @@ def _other_clients(manifest: Path, card: "dict[str, Any]", data_dir: Path | None
     return clients
 
 
+def _named(wanted: str | None, files: "Mapping[str, Path | None]") -> "list[Method]":
+    """The methods to compare; where none were named, those whose rates are not given are left out."""
+    from ttpfl.methods import make, names
+
+    found = [make(name.strip()) for name in (wanted.split(",") if wanted else names())]
+    lacking = [one for one in found if one.needs_rates is not None and files.get(one.needs_rates) is None]
+    if wanted and lacking:
+        kind = str(lacking[0].needs_rates)
+        option = "--rates" if kind == "all" else f"--{kind}-rates"
+        only = "" if kind == "all" else f" --only {kind}"
+        raise typer.BadParameter(
+            f"{lacking[0].name} needs learned rates: give {option}, the result of `ttpfl learn{only}`"
+        )
+    return [one for one in found if one not in lacking]
+
+
 def _prepared(
-    wanted: str | None,
+    named: "Sequence[Method]",
     model: "nn.Module",
     rates: "Mapping[str, Rates]",
     source: "Sequence[SourceClient]",
@@ -132,24 +149,18 @@ def _prepared(
     clients: int,
     advance: "Advance",
 ) -> "tuple[list[tuple[Method, Knowledge]], dict[str, Any]]":
-    """The methods with what they know, and how they were tuned.
-
-    Where none were named, those whose rates are not there are left out.
-    """
+    """The methods with what they know, and how they were tuned."""
     from ttpfl.cli.progress import progress
     from ttpfl.data.clients import evenly
     from ttpfl.evaluation import gather
-    from ttpfl.methods import Knowledge, make, names
+    from ttpfl.methods import Knowledge
     from ttpfl.methods.tuning import tune
 
     def known(method: "Method") -> Knowledge:
         return Knowledge(gather(method, model, source, batch_size, workers), rates)
 
-    named = [make(name.strip()) for name in (wanted.split(",") if wanted else names())]
     chosen, tuning = [], {}
     for number, one in enumerate(named, start=1):
-        if not wanted and one.needs_rates is not None and one.needs_rates not in rates:
-            continue
         if clients and one.grid():
             streams = [client.validation() for client in evenly(source, clients)]
             with progress(f"tuning {one.name}", "run") as tried:

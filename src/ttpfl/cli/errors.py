@@ -4,13 +4,14 @@ import os
 import select
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import typer
 
 from ttpfl.cli.messages import say
-from ttpfl.errors import TtpflError
+from ttpfl.cli.words import as_options
+from ttpfl.errors import TtpflError, TtpflWarning
 
 DEBUG = "--debug"
 ERROR, USAGE, INTERRUPTED = 1, 2, 130
@@ -35,8 +36,11 @@ def usage_in_words() -> Iterator[None]:
 
 
 @contextmanager
-def in_words(debug: bool) -> Iterator[None]:
-    """Whatever ends a command early, as a line on stderr and an exit code; errors as they are, if `debug`."""
+def in_words(debug: bool, command: Callable[[], str | None] = lambda: None) -> Iterator[None]:
+    """Whatever ends a command early, as a line on stderr and an exit code; errors as they are, if `debug`.
+
+    `command` tells which one it was, since its users know the library's arguments by other names.
+    """
     try:
         with usage_in_words():
             yield
@@ -50,7 +54,7 @@ def in_words(debug: bool) -> Iterator[None]:
             raise typer.Exit from None  # somebody has seen enough, as in `ttpfl ... | head`
         if debug:
             raise
-        say(f"error: {_words(error)}", "red")
+        say(f"error: {_words(error, command())}", "red")
         raise typer.Exit(ERROR) from None
 
 
@@ -94,9 +98,11 @@ def in_one_line(error: Exception) -> str:
     return " ".join(f"{message or type(error).__name__}{notes}".split())
 
 
-def _words(error: Exception) -> str:
-    if isinstance(error, (TtpflError, OSError)):
+def _words(error: Exception, command: str | None) -> str:
+    if isinstance(error, OSError):
         return in_one_line(error)
+    if isinstance(error, (TtpflError, TtpflWarning)):
+        return as_options(in_one_line(error), command)
     what = f"{type(error).__name__}: {in_one_line(error)}"
     return f"this is a bug: {what}; run again with {DEBUG}, and report what it shows"
 

@@ -1,6 +1,8 @@
 """`ttpfl train` and `ttpfl learn`: a global model over source clients, then the rates of its modules."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,6 +77,12 @@ def train(
     option: Options = None,
     data_dir: DataDir = None,
     resume: Resume = False,
+    allow_divergence: Annotated[
+        bool,
+        typer.Option(
+            "--allow-divergence", help="Exit with 0 even if training diverged; the model is written anyway."
+        ),
+    ] = False,
     tensorboard: Log = None,
     json: Json = False,
     engine: Engine = "local",
@@ -130,7 +138,8 @@ def train(
     clients = _clients(said, data_dir, out, building)
     facts = clients.population.facts
     build = arguments_for(model, len(facts.classes), facts.image_size)
-    with resumable_command(), progress(training, "round") as advance:
+    strictly = _divergence_is_an_error(not allow_divergence, out / "model.safetensors")
+    with resumable_command(), strictly, progress(training, "round") as advance:
         trained = run(
             _begin(build, weights, settings.seed),
             clients.population.source,
@@ -210,7 +219,22 @@ def learn(
             callbacks=_callbacks(advance, tensorboard),
             evaluate=lambda found: evaluator.of_rates(model, found),
         )
-    report(out / "rates.safetensors", learned.history, json)
+    report(out / "rates.safetensors", learned.history, json, learned.rates.learned.get("checked"))
+
+
+@contextmanager
+def _divergence_is_an_error(strict: bool, path: Path) -> Iterator[None]:
+    """The warning comes once the model is written, so that nothing is lost."""
+    from ttpfl.errors import DivergenceWarning
+
+    try:
+        with warnings.catch_warnings():
+            if strict:
+                warnings.simplefilter("error", DivergenceWarning)
+            yield
+    except DivergenceWarning as divergence:
+        divergence.add_note(f"{path} is written; with --allow-divergence this is only a warning")
+        raise
 
 
 def _over_sites(engine: str, here: Mapping[str, object], over_sites: Mapping[str, object]) -> bool:

@@ -42,5 +42,5 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the user chose."""
-        with in_words(ctx.params["debug"]):
+        with in_words(ctx.params["debug"], lambda: ctx.invoked_subcommand):
             return super().invoke(ctx)

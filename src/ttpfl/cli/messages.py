@@ -1,7 +1,10 @@
 """What people are told beside the result: on stderr."""
 
 import logging
+import warnings
+from typing import Any
 
+from ttpfl.errors import TtpflWarning
 from ttpfl.printable import printable
 
 
@@ -20,6 +23,16 @@ def warn(text: str) -> None:
 def show_warnings() -> None:
     """The library's warnings look like the command line's own."""
     logging.getLogger("ttpfl").addHandler(_Warnings(logging.WARNING))
+    warnings.simplefilter("always", TtpflWarning)
+    others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, TtpflWarning):
+            warn(str(message))
+        else:
+            others(message, category, *where, **more)
+
+    warnings.showwarning = show
 
 
 class _Warnings(logging.Handler):

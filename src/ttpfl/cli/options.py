@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -72,9 +73,18 @@ Arch = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
 
 
+def _at_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def _png(path: Path) -> Path:
     if path.suffix.lower() != ".png":
         raise typer.BadParameter(f"{path} does not end in .png, but that is what is written")
+    if not path.parent.is_dir():  # before the work, which takes its time
+        missing = f"the folder {path.parent} does not exist"
+        if not _at_a_terminal() or not typer.confirm(f"{missing}. Create it?", err=True):
+            raise typer.BadParameter(f"{missing}: create it first")
+        path.parent.mkdir(parents=True)
     return path
 
 

@@ -3,18 +3,21 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ttpfl.cli.foreign import Classes, ImageSize, Mean, Std, model_in
-from ttpfl.cli.messages import warn
+from ttpfl.cli.messages import say, warn
 from ttpfl.cli.options import Arch
 from ttpfl.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+MANY = 100  # pictures; fewer may well be all of one class
 
 
 def personalize(
@@ -74,9 +77,12 @@ def personalize(
     if mode is not None and rates is None:
         raise typer.BadParameter("nothing adapts without --rates", param_hint="--mode")
     network, signature = model_in(model, arch, classes=classes, image_size=image_size, mean=mean, std=std)
+    _tell_of_chance(model)
     predictor = _predictor(network, rates, mode or "online")
-    stream = predict_pictures(predictor, _paths(pictures), signature, batch_size)
+    paths = _tell_of_resizing(_paths(pictures), signature.image_size)
+    stream = predict_pictures(predictor, paths, signature, batch_size)
     done = unreadable = 0
+    labels: set[str] = set()
     # A bar between lines of output would be in the way.
     show = out is not None or not sys.stdout.isatty()
     with opened(out) as text, progress("predicting", "picture", show=show, patient=True) as advance:
@@ -87,12 +93,44 @@ def personalize(
                 unreadable += 1
             else:
                 write(found)
+                labels.add(found.label)
                 done += 1
                 advance(done, None)
         if not done:
             raise DataError(_nothing(pictures, unreadable))
     if unreadable:
         warn(f"{unreadable} of {done + unreadable} pictures could not be read")
+    if done >= MANY and len(labels) == 1:
+        advice = "check the model and its --mean and --std" if rates is None else "compare without --rates"
+        warn(f"all {done} pictures were given the same class, {labels.pop()!r}: {advice}")
+
+
+def _tell_of_chance(model: Path) -> None:
+    """What `ttpfl train` found out about the model, where it is bad."""
+    from ttpfl.models.files import read_card
+
+    found = read_card(model).get("checked")
+    if isinstance(found, dict) and found.get("at_chance"):
+        accuracy, chance = found["validation_accuracy"], found["chance"]
+        warn(
+            f"{model} is no better than chance: accuracy {accuracy:.1%} on its source clients' validation "
+            f"data, {chance:.1%} by always predicting the commonest class"
+        )
+
+
+def _tell_of_resizing(paths: Iterable[str], size: tuple[int, int]) -> Iterator[str]:
+    """The same paths; once, at the first picture of another size, a line that says what happens to it."""
+    from ttpfl.data.extras import extra
+
+    told = False
+    for path in paths:
+        if not told:
+            # What cannot be read is told later. A camera may have been held upright.
+            with suppress(Exception), extra("PIL.Image").open(path) as picture:
+                if told := picture.size not in (size[::-1], size):
+                    wide, high = picture.size
+                    say(f"pictures are resized to {size[1]}x{size[0]} for the model; {path} is {wide}x{high}")
+        yield path
 
 
 def _predictor(network: "nn.Module", rates: Path | None, mode: str) -> "Callable[[Tensor], Tensor]":

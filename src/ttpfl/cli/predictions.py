@@ -59,9 +59,12 @@ def writer(
     rows = csv.writer(stream, lineterminator="\n")
     # Whoever looks at a terminal gets no control characters; programs get names as they are.
     shown = printable if stream.isatty() else str
-    rows.writerow(["path", "class", "confidence", *(shown(cell(name)) for name in classes if probabilities)])
+    names = [shown(cell(name)) for name in classes if probabilities]
+    header = [["path", "class", "confidence", *names]]
 
     def write_row(found: "Prediction") -> None:
+        if header:  # not before there is a first line: whatever fails leaves nothing behind
+            rows.writerow(header.pop())
         values = (found.confidence, *(found.probabilities if probabilities else ()))
         texts = (shown(cell(text)) for text in (found.path, found.label))
         rows.writerow([*texts, *(f"{value:.6f}" for value in values)])

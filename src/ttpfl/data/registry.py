@@ -161,7 +161,8 @@ def load(
         found = entry.loader(directory, **options)
     except DataMissingError as missing:
         if not download:
-            raise DataMissingError(f"{missing}. {_advice(entry.facts, directory)}") from None
+            what = missing if directory.exists() else f"the data directory {directory} does not exist"
+            raise DataMissingError(f"{what}. {_advice(entry.facts, directory)}") from None
         _download(entry.facts, directory)
         found = entry.loader(directory, **options)
     full = entry.facts.samples

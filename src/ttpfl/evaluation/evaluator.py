@@ -15,6 +15,7 @@ from ttpfl.data.partition import Ids
 from ttpfl.errors import DataError
 from ttpfl.evaluation.metrics import Figures, figures
 from ttpfl.evaluation.streams import order_of
+from ttpfl.outputs import logits_of
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Mode, Rates
 
@@ -118,7 +119,6 @@ def plain(model: nn.Module) -> Predictor:
 
     def predict(batch: Any) -> Tensor:
         with torch.inference_mode():
-            logits: Tensor = model(batch)
-        return logits
+            return logits_of(model(batch))
 
     return predict

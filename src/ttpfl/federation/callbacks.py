@@ -103,14 +103,14 @@ def _line(entry: Mapping[str, Any]) -> str:
     return json.dumps(entry) + "\n"
 
 
-class EarlyStopping(Callback):
-    """Keeps the vector with the smallest loss on the source clients' validation data, and stops after it.
+class Best(Callback):
+    """Keeps the vector with the smallest loss on the source clients' validation data.
 
-    The loss in a record belongs to the vector that the round began with.
+    The loss in a record belongs to the vector that the round began with. Where the record has the loss
+    without adaptation as well, the difference counts: cohorts differ more than rates do.
     """
 
-    def __init__(self, patience: int) -> None:
-        self._patience = patience
+    def __init__(self) -> None:
         self._before: Tensor | None = None
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
@@ -119,11 +119,30 @@ class EarlyStopping(Callback):
 
     def on_round(self, state: RunState, record: Record) -> None:
         """Compare with the best so far."""
-        loss = record.get("validation_loss")
+        loss = self._loss(record)
         if loss is not None and loss < state.best_loss:
             state.best, state.best_loss, state.best_round = self._before, loss, state.round - 1
         self._before = state.vector.clone()
+
+    def _loss(self, record: Record) -> float | None:
+        loss: float | None = record.get("validation_loss")
+        return loss if loss is None else loss - record.get("plain_loss", 0.0)
+
+
+class EarlyStopping(Best):
+    """Stops some rounds after the one with the smallest loss."""
+
+    def __init__(self, patience: int) -> None:
+        super().__init__()
+        self._patience = patience
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """Compare with the best so far."""
+        super().on_round(state, record)
         state.stopped = state.round - state.best_round > self._patience
+
+    def _loss(self, record: Record) -> float | None:
+        return record.get("validation_loss")
 
 
 class Evaluation(Callback):

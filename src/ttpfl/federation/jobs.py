@@ -24,6 +24,8 @@ class Job:
     round: int
     start: Tensor | None = field(default=None, compare=False)
     """What this client alone gets: the first values of its `answer`, before the work."""
+    judge: bool = False
+    """Only look how good the vector is on the client's validation data: the report is the answer."""
 
 
 class Work(Protocol):

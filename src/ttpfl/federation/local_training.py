@@ -14,7 +14,7 @@ from ttpfl.direction import one_number
 from ttpfl.errors import BatchError
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state_vector import unpack
-from ttpfl.federation.tally import Tally
+from ttpfl.federation.survey import Survey
 from ttpfl.inputs import (
     Client,
     Inputs,
@@ -26,8 +26,10 @@ from ttpfl.inputs import (
     split_batch,
 )
 from ttpfl.learning import Loss, cross_entropy
+from ttpfl.outputs import logits_of
 from ttpfl.randomness import seeded
 from ttpfl.sgd import SGD
+from ttpfl.tally import Tally
 from ttpfl.twin import MODEL_ERRORS, Readout, Shapes, isolated
 
 
@@ -102,9 +104,9 @@ class LocalTrainer:
             raise BatchError("the client has no data: leave it out")
         return tally
 
-    def evaluate(self, client: Client, seed: tuple[int, ...]) -> Tally:
-        """Loss and right answers of the model as it is; all that is random follows from `seed`."""
-        tally = Tally()
+    def evaluate(self, client: Client, seed: tuple[int, ...]) -> Survey:
+        """How good the model is as it is; all that is random follows from `seed`."""
+        tally = Survey()
         self.model.eval()
         with seeded(*seed, client=client), torch.no_grad():
             for batch in client_batches(client, self._settings.batch_size):
@@ -147,8 +149,7 @@ class LocalTrainer:
         own = inputs.map(channels_last if fast else Tensor.clone)  # a model may work on it in place
         with FastLayout(part_that_sees_data, relaid=True) if fast else nullcontext():
             output = model(*own.args, **own.kwargs)
-        logits: Tensor = output if self._readout is None else self._readout(output)
-        return logits
+        return logits_of(output) if self._readout is None else self._readout(output)
 
 
 def shuffled(client: Client) -> Client:

@@ -18,7 +18,8 @@ from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import Layout, pack
-from ttpfl.federation.tally import Tallies, Tally
+from ttpfl.federation.tally import Tallies
+from ttpfl.tally import Tally
 
 ALGORITHMS: dict[str, Callable[[TrainSettings], Algorithm]] = {
     "fedavg": lambda settings: FedAvg(),
@@ -47,6 +48,10 @@ class ModelWork:
     def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
         """Begin with the global model (and, where they are local, with the client's own buffers)."""
         trainer, settings, seed = self.trainer, self.settings, (self.settings.seed, job.round, job.client)
+        if job.judge:
+            trainer.load(message)
+            held_back = self.roster.data(job.client, "validation", seed)
+            return {"survey": asdict(trainer.evaluate(held_back, seed))}
         begin = message
         if settings.buffers == "local":
             split = self.layout.buffers_from
@@ -55,18 +60,18 @@ class ModelWork:
         tallies: Report = {}
         if settings.validate_every and job.round % settings.validate_every == 0:
             held_back = self.roster.data(job.client, "validation", seed)
-            tallies["validation"] = asdict(trainer.evaluate(held_back, seed))
+            tallies["validation"] = trainer.evaluate(held_back, seed).sums()
         data = self.roster.data(job.client, "train", seed)
         if self.needs_loss_before:
             before = trainer.evaluate(data, seed)
             if not math.isfinite(before.loss):
                 raise BatchError("the global model's loss on its data is not finite")
-            tallies["before"] = asdict(before)
+            tallies["before"] = before.sums()
         trained = trainer.train(data, seed)
         pack(trainer.model, answer)
         return {
             "samples": trainer.seen // settings.epochs,
-            "tallies": {**tallies, "train": asdict(trained)},
+            "tallies": {**tallies, "train": trained.sums()},
         }
 
 

@@ -119,9 +119,9 @@ class Processes:
     def _send(self, worker: "_Worker", job: Job, slot: int) -> None:
         if job.start is not None:
             self._slots[slot][: len(job.start)] = job.start
-        request = {"client": job.client, "name": job.name, "round": job.round, "slot": slot}
+        request = {"client": job.client, "name": job.name, "round": job.round, "judge": job.judge}
         with suppress(OSError):  # it died before it got the job: `_listen` will see that
-            worker.connection.send_bytes(json.dumps(request).encode())
+            worker.connection.send_bytes(json.dumps({**request, "slot": slot}).encode())
 
     def _listen(self, round_: "_Round") -> None:
         """Wait until a worker answers or dies."""

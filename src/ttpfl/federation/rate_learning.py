@@ -14,7 +14,7 @@ from ttpfl.account import Account
 from ttpfl.data.parallel import cores
 from ttpfl.direction import DirectionCache, Objective, entropy
 from ttpfl.errors import FederationError
-from ttpfl.federation.callbacks import Callback, RunInfo
+from ttpfl.federation.callbacks import Best, Callback, RunInfo
 from ttpfl.federation.composition import Spending
 from ttpfl.federation.identity import common
 from ttpfl.federation.jobs import MakeEngine
@@ -22,14 +22,16 @@ from ttpfl.federation.privacy import kept_key
 from ttpfl.federation.rate_average import check_cohort
 from ttpfl.federation.rate_work import RatesServer, RatesWork
 from ttpfl.federation.roster import Clients, Roster
-from ttpfl.federation.session import Session
+from ttpfl.federation.session import Judge, Session
 from ttpfl.federation.settings import LearnSettings
-from ttpfl.federation.state import Record
+from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.state_vector import layout_of
 from ttpfl.learning import Loss, cross_entropy
 from ttpfl.network import model_hash, weights_hash
 from ttpfl.rates import Mode, Only, Rates
+from ttpfl.tally import Tally
 from ttpfl.twin import Readout, Twin
+from ttpfl.verdict import Candidate, Verdict, verdict, warn_of
 
 log = logging.getLogger("ttpfl")
 
@@ -85,6 +87,8 @@ def learn(
     (2, 2)
     """
     settings = settings or LearnSettings()
+    # Not over real sites, which are asked for rates alone; with privacy, losses without noise tell too much.
+    check = settings.check and engine is None and settings.privacy == "none"
     begin = first_rates(model, settings.only, rates)
     roster = Roster(clients)
     cohort = roster.cohort(settings.cohort)
@@ -109,6 +113,7 @@ def learn(
             objective,
             loss,
             noise_key,
+            compare=engine is None and settings.privacy == "none",
         ),
         sticky=True,
         identity=lambda: {
@@ -124,15 +129,17 @@ def learn(
         make_engine=engine,
     )
 
-    def result(values: Tensor, rounds: int) -> Rates:
-        said = {"rounds": rounds, "clients": len(roster), "library": __version__}
+    def result(values: Tensor, rounds: int, found: Verdict | None = None) -> Rates:
+        said: Record = {"rounds": rounds, "clients": len(roster), "library": __version__}
         said |= {name: value for name, value in asdict(settings).items() if name not in _SAID_ELSEWHERE}
         account = Account(no_bound="taken from a run that had not ended")
-        if rounds:
+        if rounds or found is not None:
             account = spending.account(rounds, values)
         if rounds and settings.privacy != "none":
             # Without what a server that died asked for again: see docs/privacy.md.
             said["spent"] = spending.record(rounds)
+        if found is not None:
+            said["checked"] = found.recorded()
         return begin.with_values(
             values,
             mode=cast(Mode, settings.mode),
@@ -143,12 +150,44 @@ def learn(
 
     # Rates to be looked at while the run goes on: which round it is, the one who judges is not told.
     judge = None if evaluate is None else lambda vector: evaluate(result(vector, 0))
-    state = session.run(begin.values, run_dir, resume, callbacks, judge)
-    rounds = state.result_round
-    learned = result(state.result, rounds)
+    verdicts: list[Verdict] = []
+    state = session.run(
+        begin.values,
+        run_dir,
+        resume,
+        [Best(), *callbacks] if check and settings.patience is None else callbacks,
+        judge,
+        (lambda state, judge: verdicts.append(_verdict(settings, begin, state, judge))) if check else None,
+    )
+    if verdicts:
+        warn_of(verdicts[0])
+        learned = result(verdicts[0].chosen.values, verdicts[0].chosen.rounds, verdicts[0])
+    else:
+        last = _last(settings, state)
+        learned = result(last.values, last.rounds)
     if run_dir is not None:
         learned.save(Path(run_dir) / "rates.safetensors")
     return Learned(learned, state.history)
+
+
+def _last(settings: LearnSettings, state: RunState) -> Candidate:
+    """What the run ended with; if it was stopped early, that is its best round."""
+    if settings.patience is None:
+        return Candidate(state.round, state.vector)
+    return Candidate(state.result_round, state.result)
+
+
+def _verdict(settings: LearnSettings, begin: Rates, state: RunState, judge: Judge) -> Verdict:
+    """Compare what the run ended with, and where that is bad its best round, with no adaptation."""
+
+    def total(values: Tensor) -> Tally:
+        tally = Tally()
+        for report in judge(values):
+            tally.join(**report["adapted"])
+        return tally
+
+    best = [] if state.best is None else [Candidate(state.best_round, state.best)]
+    return verdict(_last(settings, state), [*best, Candidate(0, begin.values)], total)
 
 
 def first_rates(model: nn.Module, only: str | None, rates: Rates | None) -> Rates:

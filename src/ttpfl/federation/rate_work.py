@@ -5,14 +5,16 @@ No engine is imported here: whatever carries the messages calls the same functio
 
 import logging
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from ttpfl.direction import DirectionCache, Objective
+from ttpfl.divergence import check_loss
 from ttpfl.errors import BatchError
 from ttpfl.federation.composition import Spending
 from ttpfl.federation.jobs import Answer, Job
@@ -21,11 +23,12 @@ from ttpfl.federation.rate_average import combined, least_answers
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.federation.state import Record, Report, RunState
-from ttpfl.federation.tally import Tallies, Tally
-from ttpfl.inputs import client_batches
-from ttpfl.learning import Loss, refine, same_order
+from ttpfl.federation.tally import Tallies
+from ttpfl.inputs import Client, client_batches
+from ttpfl.learning import Loss, adapted_tally, refine, same_order
 from ttpfl.randomness import seeded
 from ttpfl.rates import Mode, Rates
+from ttpfl.tally import Tally
 from ttpfl.twin import Twin
 
 log = logging.getLogger("ttpfl")
@@ -44,21 +47,26 @@ class RatesWork:
     loss: Loss
     noise_key: bytes | None = None
     """For runs that must be repeatable: where the noise of privacy="local" comes from; secret, if None."""
+    compare: bool = False
+    """Report also the loss and accuracy without adaptation."""
+    _plain: dict[int, Tally] = field(default_factory=dict)
+    """Those, by client: they are the same in every round."""
 
     def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
         """Epochs over the client's batches, always in the same order."""
-        settings, tally = self.settings, Tally()
-        seed = (settings.seed, job.client)  # the same in every round: batches stay what they are
-        rates = self.begin.with_values(message.clone(), mode=cast(Mode, settings.mode))
-        data = self.roster.data(job.client, "validation", seed)
+        settings, tally, mode = self.settings, Tally(), cast(Mode, self.settings.mode)
+        rates = self.begin.with_values(message.clone(), mode=mode)
+        data = self.roster.data(job.client, "validation", (settings.seed, job.client))
+        if job.judge:
+            return {"adapted": self._judged(job.client, data, rates).sums()}
         for _ in range(settings.epochs):
-            with seeded(*seed), same_order(data, settings.seed):
+            with self._batches(job.client, data) as batches:
                 rates = refine(
                     self.twin,
                     rates,
-                    client_batches(data, settings.batch_size),
+                    batches,
                     settings.lr,
-                    cast(Mode, settings.mode),
+                    mode,
                     self.cache,
                     self.objective,
                     self.loss,
@@ -68,7 +76,29 @@ class RatesWork:
             raise BatchError("the client has no data: leave it out")
         answer.copy_(self._released(job, message, rates.values))
         # Losses and counts have no noise, so they stay where they are when the client does not trust anybody.
-        return {} if settings.privacy == "local" else {"validation": asdict(tally)}
+        if settings.privacy == "local":
+            return {}
+        return {"validation": tally.sums(), **self._compared(job.client, data, tally)}
+
+    def _compared(self, client: int, data: Client, tally: Tally) -> Report:
+        if not self.compare:
+            return {}
+        if client not in self._plain:
+            nothing = self.begin.with_values(torch.zeros_like(self.begin.values))
+            self._plain[client] = self._judged(client, data, nothing)
+        check_loss(self._plain[client], tally, self.settings.lr)
+        return {"plain": self._plain[client].sums()}
+
+    def _judged(self, client: int, data: Client, rates: Rates) -> Tally:
+        mode = cast(Mode, self.settings.mode)
+        with self._batches(client, data) as batches:
+            return adapted_tally(self.twin, rates, batches, mode, self.cache, self.objective, self.loss)
+
+    @contextmanager
+    def _batches(self, client: int, data: Client) -> Iterator[Iterable[Any]]:
+        """Always the same ones, also where they are drawn at random."""
+        with seeded(self.settings.seed, client), same_order(data, self.settings.seed):
+            yield client_batches(data, self.settings.batch_size)
 
     def _released(self, job: Job, before: Tensor, after: Tensor) -> Tensor:
         if self.settings.privacy != "local":

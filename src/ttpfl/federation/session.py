@@ -22,15 +22,22 @@ from ttpfl.federation.checkpoint import Checkpoints
 from ttpfl.federation.engine import Serial
 from ttpfl.federation.folder_lock import locked
 from ttpfl.federation.interruption import Interrupted
-from ttpfl.federation.jobs import Engine, MakeEngine, MakeWork
+from ttpfl.federation.jobs import Engine, Job, MakeEngine, MakeWork
 from ttpfl.federation.processes import Processes
 from ttpfl.federation.roster import Roster
 from ttpfl.federation.rounds import Server, run_rounds
 from ttpfl.federation.settings import RunSettings
-from ttpfl.federation.state import RunState
+from ttpfl.federation.state import Report, RunState
 from ttpfl.federation.traffic import Traffic
+from ttpfl.learning import recent_clients
+from ttpfl.threads import single_thread
 
 log = logging.getLogger("ttpfl")
+
+Judge = Callable[[Tensor], list[Report]]
+"""From a vector to what each client says about it."""
+Finish = Callable[[RunState, Judge], None]
+"""What is done after the last round, while the clients can still be asked."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +63,21 @@ class Session:
         resume: bool,
         callbacks: Sequence[Callback],
         evaluate: Callable[[Tensor], Mapping[str, float]] | None,
+        finish: Finish | None = None,
     ) -> RunState:
-        """From `begin`, or from the newest checkpoint, to the last round."""
+        """From `begin`, or from the newest checkpoint, to the last round; then `finish`, if given."""
         with ExitStack() as at_last:
             for callback in reversed(callbacks):  # the first is closed first
                 at_last.callback(callback.close)
             if run_dir is None:
                 if resume:
                     raise FederationError("there is nothing to resume from: pass run_dir=")
-                return self._go_on(RunState(begin.clone()), None, callbacks, evaluate)
+                return self._go_on(RunState(begin.clone()), None, callbacks, evaluate, finish)
             directory = Path(run_dir)
             directory.mkdir(parents=True, exist_ok=True)
             with locked(directory):
                 state = self._found(directory, resume) or RunState(begin.clone())
-                return self._go_on(state, directory, callbacks, evaluate)
+                return self._go_on(state, directory, callbacks, evaluate, finish)
 
     def _go_on(
         self,
@@ -77,8 +85,10 @@ class Session:
         directory: Path | None,
         callbacks: Sequence[Callback],
         evaluate: Callable[[Tensor], Mapping[str, float]] | None,
+        finish: Finish | None,
     ) -> RunState:
-        if state.round >= self.settings.rounds or state.stopped:
+        done = state.round >= self.settings.rounds or state.stopped
+        if done and finish is None:
             return state
         around = self._callbacks(directory, callbacks, evaluate)
         engine = self._engine(len(state.vector), state.vector.dtype)
@@ -87,12 +97,27 @@ class Session:
             self.info.model_numbers * size, self.info.vector_numbers * size, once=self.info.kind == "learn"
         )
         try:
-            run_rounds(state, self.settings, self.info, self.roster, self.server, engine, traffic, around)
+            if not done:
+                run_rounds(state, self.settings, self.info, self.roster, self.server, engine, traffic, around)
+            if finish is not None:
+                finish(state, lambda vector: self._judged(engine, state.round, vector))
         except Interrupted:
             raise Interrupted(_farewell(state, directory)) from None
         finally:
             engine.close()
         return state
+
+    def _judged(self, engine: Engine, rounds: int, vector: Tensor) -> list[Report]:
+        """What recent clients say about a vector on their validation data; those that fail say nothing."""
+        clients = recent_clients(range(len(self.roster)), self.info.cohort, self.settings.seed, rounds)
+        jobs = [Job(client, self.roster.name(client), rounds, judge=True) for client in clients]
+        reports = []
+        # No more at a time than in a round: for more, workers would be started anew, and forget all.
+        for first in range(0, len(jobs), self.info.cohort):
+            with single_thread():
+                answers = engine.run(jobs[first : first + self.info.cohort], vector)
+                reports += [answer.report for answer in answers if answer.failure is None]
+        return reports
 
     def _found(self, directory: Path, resume: bool) -> RunState | None:
         """What there is to go on with."""

@@ -85,6 +85,9 @@ class TrainSettings(RunSettings):
         "average", "BatchNorm statistics of clients: average, or local (a client goes on with its own)"
     )
     validate_every: int = choice(1, "rounds from one look at the validation data to the next; 0 for none")
+    check: bool = choice(
+        True, "compare the result with chance on the source clients' validation data, and warn", free=True
+    )
     fast: bool = choice(True, "use the memory layout and the short cuts that suit the CPU")
 
     def __post_init__(self) -> None:
@@ -116,6 +119,11 @@ class LearnSettings(RunSettings):
     clip: float = choice(0.1, "privacy: the largest change of the rates, in Euclidean norm, of one client")
     noise: float = choice(1.0, "privacy: standard deviation of the noise, in units of clip")
     delta: float = choice(1e-5, "privacy: the probability with which the stated epsilon may not hold")
+    check: bool = choice(
+        True,
+        "compare the result with no adaptation on source clients; where it is worse, warn and go back to the "
+        "best round (without: always the last round, as in the paper)",
+    )
     direction_cache: int = choice(
         2 * 2**30, "bytes to keep directions in between rounds, all workers together; 0 for none", free=True
     )

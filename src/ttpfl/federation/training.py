@@ -1,6 +1,7 @@
 """Training a global model over source clients."""
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from os import PathLike
@@ -10,19 +11,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ttpfl.errors import DivergenceWarning, ModelWarning
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.identity import common
 from ttpfl.federation.jobs import MakeEngine
 from ttpfl.federation.local_training import LocalTrainer
 from ttpfl.federation.model_work import ModelServer, ModelWork, algorithm_of
 from ttpfl.federation.roster import Clients, Roster
-from ttpfl.federation.session import Session
+from ttpfl.federation.session import Judge, Session
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.state import Record
+from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.state_vector import layout_of, pack, unpack
+from ttpfl.federation.survey import Survey, surveyed
 from ttpfl.learning import Loss, cross_entropy
 from ttpfl.models.files import save_model
-from ttpfl.network import model_hash
+from ttpfl.network import model_hash, uncompiled
 from ttpfl.twin import Readout
 
 
@@ -69,7 +72,7 @@ def train(
     >>> [record["round"] for record in trained.history]
     [0, 1]
     """
-    settings = settings or TrainSettings()
+    settings, model = settings or TrainSettings(), uncompiled(model)
     roster, layout = Roster(clients), layout_of(model)
     algorithm, cohort = algorithm_of(settings), roster.cohort(settings.cohort)
     session = Session(
@@ -94,13 +97,51 @@ def train(
     )
     begin = pack(model, torch.empty(layout.length, dtype=layout.dtype))
     judge = None if evaluate is None else lambda vector: evaluate(with_state(model, vector))
-    state = session.run(begin, run_dir, resume, callbacks, judge)
+    findings: list[Finding] = []
+    state = session.run(
+        begin,
+        run_dir,
+        resume,
+        callbacks,
+        judge,
+        # Not over real sites, which are asked for models alone.
+        (lambda state, judge: findings.append(_looked_at(begin, state, judge)))
+        if settings.check and engine is None
+        else None,
+    )
     result = with_state(model, state.result)
     if run_dir is not None:
-        save_model(
-            Path(run_dir) / "model.safetensors", result, **{"trained": asdict(settings), **(card or {})}
-        )
+        said: dict[str, Any] = {"trained": asdict(settings)}
+        if findings:
+            said["checked"] = findings[0].now.recorded()
+        save_model(Path(run_dir) / "model.safetensors", result, **{**said, **(card or {})})
+    if findings:  # now that nothing can be lost
+        findings[0].warn(settings.lr)
     return Trained(result, state.history)
+
+
+class Finding(NamedTuple):
+    """How good the model is on validation data: now, and if that is bad, before training."""
+
+    now: Survey
+    before: Survey | None
+
+    def warn(self, lr: float) -> None:
+        """Say it, if it is bad."""
+        if self.before is None:
+            return
+        now, before = self.now.mean_loss, self.before.mean_loss
+        chance = f"the model is no better than chance ({self.now.in_words()})"
+        if not now <= before:
+            said = f"training diverged: the loss rose from {before:.4g} to {now:.4g}, and {chance}"
+            warnings.warn(f"{said}; lower lr (it is {lr:g})", DivergenceWarning, stacklevel=3)
+        else:
+            warnings.warn(f"{chance}: train longer, or with another lr", ModelWarning, stacklevel=3)
+
+
+def _looked_at(begin: Tensor, state: RunState, judge: Judge) -> Finding:
+    now = surveyed(judge(state.result))
+    return Finding(now, surveyed(judge(begin)) if now.at_chance else None)
 
 
 def with_state(model: nn.Module, vector: Tensor) -> nn.Module:

@@ -26,7 +26,10 @@ class _ATP(Method):
         """A `Personalizer` with the rates that were learned for it."""
         if self.needs_rates not in knowledge.rates:
             there = ", ".join(knowledge.rates) or "none"
-            raise MethodError(f"{self.name} needs rates of the kind {self.needs_rates!r}; there are: {there}")
+            raise MethodError(
+                f"{self.name} needs learned rates of the kind {self.needs_rates!r}; there are: {there}. Pass "
+                f"Knowledge(rates={{{self.needs_rates!r}: ...}}) (--rates on the command line)"
+            )
         return Personalized(Personalizer(model, knowledge.rates[self.needs_rates], mode=self.mode))
 
 

@@ -19,6 +19,7 @@ from ttpfl.data.lookup import find
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.inputs import Inputs, all_finite, checked
 from ttpfl.methods.limits import Limit
+from ttpfl.outputs import logits_of
 from ttpfl.rates import Rates
 from ttpfl.twin import isolated, private_copy
 
@@ -44,9 +45,7 @@ class Personal(ABC):
     """A method at one client. It works on a copy of the model, which it may change as it likes."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = private_copy(model).eval()  # also under inference mode, ready for autograd
-        for parameter in self.model.parameters():
-            parameter.requires_grad_(False)
+        self.model = own_copy(model)
 
     def __call__(self, batch: Any) -> Tensor:
         """Logits of an unlabelled batch, after learning from it what the method learns.
@@ -69,6 +68,17 @@ class Personal(ABC):
     @abstractmethod
     def reset(self) -> None:
         """Forget everything learned so far, as between two clients: exactly as if new."""
+
+
+def own_copy(model: nn.Module) -> nn.Module:
+    """A copy in evaluation mode that gives logits and is ready for autograd, also under inference mode."""
+    own = private_copy(model).eval().requires_grad_(False)
+    own.register_forward_hook(_logits_alone)
+    return own
+
+
+def _logits_alone(model: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
+    return logits_of(output)
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ttpfl.methods.base import own_copy
 from ttpfl.methods.learner import usable
 from ttpfl.methods.normalisation import RobustStatistics, affine_parameters
 from ttpfl.methods.passes import Passes
-from ttpfl.twin import private_copy
 
 
 class Teacher:
     """Answers, and follows its student's normalisation layers."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = private_copy(model).eval().requires_grad_(False)
+        self.model = own_copy(model)
         self._parameters = list(affine_parameters(self.model).values())
         self._passes = Passes[Tensor](self.model)
         with torch.inference_mode(False):

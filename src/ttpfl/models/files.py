@@ -75,6 +75,10 @@ def read_card(path: str | PathLike[str]) -> dict[str, Any]:
         raise ModelError(f"{path} is not a sound safetensors file: {error}") from error
     if not isinstance(card, dict):
         raise ModelError(f"{path} has a card that is no table but {card!r:.60}")
+    if (kind := card.get("format", FORMAT)) != FORMAT:
+        known = {"ttpfl.rates": "a rates file (--rates)", "ttpfl.checkpoint": "a checkpoint of a run"}
+        what = known.get(str(kind), f"a file of format {kind!r:.60}")
+        raise ModelError(f"{path} is {what}, not a model: give the model.safetensors of `ttpfl train`")
     return card
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from ttpfl.errors import ModelError
 from ttpfl.limits import MOST_CLASSES
+from ttpfl.outputs import logits_of
 
 if TYPE_CHECKING:
     from ttpfl.data.images import Facts, Triple
@@ -97,7 +98,7 @@ class Signature:
         height, width = self.image_size
         try:
             with torch.inference_mode():
-                answer = model(torch.zeros(1, 3, height, width))
+                answer = logits_of(model(torch.zeros(1, 3, height, width)))
         except RuntimeError as error:
             raise ModelError(f"the network does not take pictures of {height}x{width}: {error}") from error
         if tuple(answer.shape) != (1, len(self.classes)):
