@@ -60,7 +60,7 @@ class Verdict:
         if worse(self.plain, self.adapted):
             return f"{returned}, the best, but worse than none as well: do not use them; {again}"
         if not self.chosen.values.any():
-            return f"{said}. No round's are better, so rates of zero are returned: {again}"
+            return f"{said}. Those of the best round are no better, so rates of zero are returned: {again}"
         return f"{returned}; lower lr for better ones"
 
 
