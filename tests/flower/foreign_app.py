@@ -36,9 +36,11 @@ app = ServerApp()
 @app.main()
 def main(grid, context):
     Path({marks!r}, "server").touch()
-    nodes = list(grid.get_node_ids())
+    end = time.monotonic() + 300
+    while len(nodes := list(grid.get_node_ids())) < 3 and time.monotonic() < end:
+        time.sleep(0.5)
     sent = [Message(RecordDict(), node, "query") for node in nodes]
-    replies = list(grid.send_and_receive(sent, timeout=120))
+    replies = list(grid.send_and_receive(sent, timeout=300))
     said = [reply.error.reason if reply.has_error() else "" for reply in replies]
     Path({marks!r}, "replies.part").write_text(json.dumps(said))
     Path({marks!r}, "replies.part").rename(Path({marks!r}, "replies.json"))
@@ -71,6 +73,15 @@ class ForeignApp:
         (self.source / "foreign" / "__init__.py").touch()
         for name, text in (("server", SERVER), ("client", CLIENT)):
             (self.source / "foreign" / f"{name}.py").write_text(text.format(marks=str(self.marks)))
+
+    def archive(self) -> bytes:
+        """As `flwr run` sends it."""
+        built = self._home / "built"
+        built.mkdir(parents=True, exist_ok=True)
+        command = [program("flwr"), "build", "--app", str(self.source)]
+        subprocess.run(command, cwd=built, env=environment(self._home), capture_output=True, check=True)
+        (path,) = built.glob("*.fab")
+        return path.read_bytes()
 
     def run(self, address: str, authority: Path) -> str:
         """`flwr run` with nothing but the authority's certificate: why it failed; empty if it began."""

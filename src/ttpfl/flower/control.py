@@ -29,7 +29,7 @@ from ttpfl.flower.certificates import make_node_key, read_public_key
 from ttpfl.flower.create import check_current
 from ttpfl.flower.folder import FILE, Federation
 from ttpfl.flower.identity import Identity, fingerprint_of, read_identities, recognised, write_identities
-from ttpfl.flower.over_socket import client_over
+from ttpfl.flower.over_socket import answers, client_over
 
 
 def program(name: str) -> str:
@@ -44,6 +44,11 @@ def program(name: str) -> str:
 def superlink(federation: Federation) -> Iterator[ControlHttpClient]:
     """The superlink's control API; what goes wrong there is a FederationError."""
     check_current(federation)
+    if not answers(federation.control):
+        raise FederationError(
+            f"nobody answers at {federation.control}: start the superlink on this machine, and give orders "
+            "as the user that runs it"
+        )
     version = RuntimeVersionHttpInterceptor(component_name="ttpfl")
     client = client_over(ControlHttpClient, federation.control, [version])
     try:
@@ -52,10 +57,7 @@ def superlink(federation: Federation) -> Iterator[ControlHttpClient]:
         said = FlowerError.from_json(error.response.text)
         raise FederationError(f"the superlink refuses: {said.message if said else error}") from None
     except httpx.HTTPError as error:
-        raise FederationError(
-            f"no answer at {federation.control} ({error}): does the superlink run on this machine, "
-            "as your user?"
-        ) from None
+        raise FederationError(f"no answer from the superlink: {error}") from None
     finally:
         client.close()
 

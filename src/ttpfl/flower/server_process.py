@@ -3,7 +3,6 @@
 The archive that came with the run is only hashed. What works is `server_app` of the installed ttpfl.
 """
 
-import logging
 import sys
 from pathlib import Path
 
@@ -20,12 +19,12 @@ from ttpfl.flower.folder import Federation
 from ttpfl.flower.identity import read_identities
 from ttpfl.flower.over_socket import client_over
 from ttpfl.flower.server_app import main as carry_out
-from ttpfl.flower.tasks import may_work, reported
+from ttpfl.flower.tasks import log_to_stderr, may_work, reported
 
 
 def main(home: str) -> None:
     """Fetch the run from the superlink, and carry out its order."""
-    logging.basicConfig(level=logging.INFO)
+    log_to_stderr()
     federation, retry = Federation.read(Path(home)), make_simple_http_retry_invoker()
     client = client_over(RuntimeHttpClient, federation.control, may_work(), retry)
     with reported(client, retry, EventType.FLWR_SERVERAPP_RUN_LEAVE):

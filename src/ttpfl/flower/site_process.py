@@ -3,7 +3,6 @@
 The archive that came with the message is only hashed. What works is `site_app` of the installed ttpfl.
 """
 
-import logging
 import sys
 
 from flwr.app import Context, Message
@@ -15,12 +14,12 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
 from ttpfl.errors import RefusedError
 from ttpfl.flower.bundle import check_app, hash_of
 from ttpfl.flower.site_app import app
-from ttpfl.flower.tasks import may_work, reported
+from ttpfl.flower.tasks import log_to_stderr, may_work, reported
 
 
 def main(address: str) -> None:
     """Fetch the message from the supernode, answer it, and hand the answer over."""
-    logging.basicConfig(level=logging.INFO)
+    log_to_stderr()
     retry = make_simple_http_retry_invoker()
     client = RuntimeHttpClient.from_server_address(
         address, insecure=True, root_certificates=None, interceptors=may_work(), retry_invoker=retry

@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import sys
+from typing import Any
 
 import uvicorn
 from flwr.supercore.http_logging import get_uvicorn_log_config
@@ -38,21 +39,11 @@ def serve(federation: Federation) -> None:
     config = _parse_superlink_lifespan_config()
     config.superexec_auth_secret = secrets.token_bytes(SECRET_BYTES)
     superlink = create_app(config, SuperLinkLifespan)
-    log_config = get_uvicorn_log_config(console_handler.level)
-    inside = uvicorn.Server(
-        uvicorn.Config(superlink, loop="asyncio", log_config=log_config, proxy_headers=False)
-    )
-    outside = uvicorn.Server(
-        uvicorn.Config(
-            FleetGate(superlink),
-            loop="asyncio",
-            lifespan="off",
-            log_config=log_config,
-            proxy_headers=False,
-            ssl_certfile=config.ssl_certfile,
-            ssl_keyfile=config.ssl_keyfile,
-        )
-    )
+    common: dict[str, Any] = {"loop": "asyncio", "ws": "none", "proxy_headers": False}
+    common["log_config"] = get_uvicorn_log_config(console_handler.level)
+    tls: dict[str, Any] = {"ssl_certfile": config.ssl_certfile, "ssl_keyfile": config.ssl_keyfile}
+    inside = uvicorn.Server(uvicorn.Config(superlink, access_log=False, **common))
+    outside = uvicorn.Server(uvicorn.Config(FleetGate(superlink), lifespan="off", **tls, **common))
     control, retry = listen(federation.control), make_simple_http_retry_invoker()
     acquire = may_acquire(config.superexec_auth_secret)
     start_in_background(

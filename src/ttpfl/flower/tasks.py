@@ -42,6 +42,12 @@ def may_acquire(secret: bytes) -> list[ProtobufClientInterceptor]:
     return [RuntimeVersionHttpInterceptor(component_name="SuperExec"), asks]
 
 
+def log_to_stderr() -> None:
+    """Of a process that was started for a task: what it says, without a line for every request."""
+    logging.basicConfig(level=logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
 def may_work() -> list[ProtobufClientInterceptor]:
     """For the client of the process that was started for a task."""
     token = RuntimeTokenHttpInterceptor(os.environ.pop(_TOKEN))
