@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # One thread per test process: two of them run side by side.
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow lint format golden docs bench package clean
+.PHONY: help demo test test-slow test-flower lint format golden docs bench package clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,18 @@ test: lint ## Linters, types, doctests and tests (minutes)
 
 test-slow: $(READY) ## Tests that take longer
 	$(TEST_ENV) $(BIN)/python -m pytest -m slow
+
+FLOWER ?= 1.42.0
+OTHER := .venv-flower-$(FLOWER)
+
+test-flower: $(READY) ## Tests of the federation with another version of Flower: FLOWER=1.42.0
+	test -x $(OTHER)/bin/python || $(PYTHON) -m venv $(OTHER)
+	# The packages of the usual environment, with only Flower in front of them.
+	echo "$(CURDIR)/$(VENV)/lib/$$($(BIN)/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages" \
+		> $$($(OTHER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/usual.pth
+	$(OTHER)/bin/python -m pip install --quiet --no-deps flwr==$(FLOWER)
+	$(OTHER)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(TEST_ENV) PATH="$(CURDIR)/$(OTHER)/bin:$$PATH" $(OTHER)/bin/python -m pytest -n 1 tests/flower
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -55,4 +67,4 @@ package: $(READY) ## Wheel and source archive, in dist/
 	$(BIN)/python -m build --no-isolation
 
 clean: ## Remove the environment and everything generated
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-flower-* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
