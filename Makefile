@@ -36,7 +36,7 @@ test-flower: $(READY) ## Tests of the federation with another version of Flower:
 	echo "$(CURDIR)/$(VENV)/lib/$$($(BIN)/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages" \
 		> $$($(OTHER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/usual.pth
 	$(OTHER)/bin/python -m pip install --quiet --no-deps flwr==$(FLOWER)
-	$(OTHER)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(OTHER)/bin/python -m pip install --quiet --no-deps -e .
 	$(TEST_ENV) PATH="$(CURDIR)/$(OTHER)/bin:$$PATH" $(OTHER)/bin/python -m pytest -n 1 tests/flower
 
 lint: $(READY)

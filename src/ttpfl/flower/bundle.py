@@ -46,10 +46,10 @@ def hash_of(archive: bytes) -> str:
 def check_app(archive: bytes) -> None:
     """Refuse every app but the installed one, by its bytes and not by the name that somebody gave it.
 
-    >>> check_app(b"import os")
+    >>> check_app(b"import os")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    ttpfl.errors.RefusedError: the app 7e23c86d is not the one of this version of ttpfl (...)
+    ttpfl.errors.RefusedError: the app de2abade is not the one of this version of ttpfl (...)
     """
     if (found := hash_of(archive)) != (own := hash_of(bundle())):
         raise RefusedError(f"the app {found[:8]} is not the one of this version of ttpfl ({own[:8]})")
