@@ -4,6 +4,8 @@ import asyncio
 import hashlib
 import io
 import json
+import os
+import stat
 import zipfile
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -28,6 +30,7 @@ from ttpfl.flower.bundle import bundle, check_app, hash_of
 from ttpfl.flower.fleet_gate import FleetGate
 from ttpfl.flower.identity import Identity, fingerprint_of, recognised
 from ttpfl.flower.messages import REFUSED
+from ttpfl.flower.over_socket import answers, listen
 from ttpfl.flower.site_process import answer
 
 
@@ -140,6 +143,24 @@ def test_a_message_of_another_app_is_refused_and_noted(tmp_path: Path) -> None:
     (tmp_path / "audit.jsonl").mkdir()
     reply = answer(b"another", message, Context(1, 1, {"site": str(site)}, RecordDict(), {}))
     assert reply.error.reason == "failed (IsADirectoryError): the log of its Flower process says more"
+
+
+@pytest.mark.parametrize("name", ["short", "x" * 150])
+def test_the_socket_is_for_its_user_alone_wherever_it_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    path = tmp_path / name / "control.sock"
+    before = os.umask(0)
+    try:
+        assert not answers(path)
+        listen(path).close()  # what a killed process leaves is no hindrance
+        assert not answers(path)
+        opened = len(os.listdir("/proc/self/fd"))
+        with listen(path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert all(answers(path) for _ in range(20))
+            assert len(os.listdir("/proc/self/fd")) <= opened + 2  # not one for every question
+    finally:
+        os.umask(before)
 
 
 def key() -> bytes:

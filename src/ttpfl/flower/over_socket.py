@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -58,6 +59,10 @@ def _short(path: Path) -> str:
     """The path, or another for the same file where it is too long for a socket's address."""
     if len(os.fsencode(path)) <= LONGEST:
         return str(path)
-    # Kept open for as long as the process lives, since connections are made again and again.
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    return f"/proc/self/fd/{folder}/{path.name}"
+    return f"/proc/self/fd/{_opened(path.parent)}/{path.name}"
+
+
+@cache
+def _opened(folder: Path) -> int:
+    """Kept open for as long as the process lives: connections are made again and again."""
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
