@@ -20,7 +20,7 @@ WITHOUT_TORCH := awk '/^[a-z]/ {keep = !/^(torch|triton|nvidia-|cuda-)/} keep'
 # Not in the environment: it has many dependencies of its own.
 AUDIT := $(BIN)/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes -r requirements/torch.lock -r requirements/dev.lock
 
-.PHONY: help demo test test-slow lint format golden docs bench package lock audit clean
+.PHONY: help demo test test-slow test-flower lint format golden docs bench package lock audit clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,18 @@ test: lint ## Linters, types, doctests and tests (minutes)
 
 test-slow: $(READY) ## Tests that take longer
 	$(TEST_ENV) $(BIN)/python -m pytest -m slow
+
+FLOWER ?= 1.42.0
+OTHER := .venv-flower-$(FLOWER)
+
+test-flower: $(READY) ## Tests of the federation with another version of Flower: FLOWER=1.42.0
+	test -x $(OTHER)/bin/python || $(PYTHON) -m venv $(OTHER)
+	# The packages of the usual environment, with only Flower in front of them.
+	echo "$(CURDIR)/$(VENV)/lib/$$($(BIN)/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages" \
+		> $$($(OTHER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/usual.pth
+	$(OTHER)/bin/python -m pip install --quiet --no-deps flwr==$(FLOWER)
+	$(OTHER)/bin/python -m pip install --quiet --no-deps -e .
+	$(TEST_ENV) PATH="$(CURDIR)/$(OTHER)/bin:$$PATH" $(OTHER)/bin/python -m pytest -n 1 tests/flower
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -88,4 +100,4 @@ audit: $(READY) ## Look up known vulnerabilities of everything that is locked, a
 	$(AUDIT) --progress-spinner off --format cyclonedx-json --output sbom.json
 
 clean: ## Remove the environment and everything generated
-	rm -rf $(VENV) sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-flower-* sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,8 +10,12 @@ from typing import IO
 
 
 @contextmanager
-def written_in_one_step(path: Path) -> Iterator[IO[bytes]]:
+def written_in_one_step(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """A file to write to, which takes the name `path` only once it is complete and on the disk.
+
+    Args:
+        path: the file.
+        mode: who may do what with it, from the first moment on; less what the umask forbids.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -23,7 +27,7 @@ def written_in_one_step(path: Path) -> Iterator[IO[bytes]]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     _remove_leftovers(path)
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -26,9 +26,9 @@ DEADLINE = "300"
 
 
 @contextmanager
-def federation_of_digits(home: Path, images: int = 60) -> Iterator[Federation]:
+def federation_of_digits(home: Path, images: int = 60, host: str = "127.0.0.1") -> Iterator[Federation]:
     """Three connected sites, each with digits of another domain; nothing of it is left afterwards."""
-    federation, digits = create(home, NAMES), load("digits")
+    federation, digits = create(home, NAMES, host), load("digits")
     for number, name in enumerate(NAMES):
         rows = np.flatnonzero(digits.domain == number)[::7][:images]
         np.savez(federation.site(name) / "data" / "source" / "own.npz", x=digits.x[rows], y=digits.y[rows])

@@ -1,8 +1,18 @@
 """What `ttpfl flower init` writes."""
 
+import base64
+import hashlib
+import ipaddress
+import json
+import os
+import shlex
+import shutil
+import stat
 import subprocess
+import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -18,6 +28,9 @@ from typer.testing import CliRunner
 
 from ttpfl.cli import app
 from ttpfl.errors import FederationError
+from ttpfl.federation.privacy import kept_key
+from ttpfl.files import written_in_one_step
+from ttpfl.flower.certificates import make_node_key
 from ttpfl.flower.create import create, renew
 from ttpfl.flower.folder import Federation
 from ttpfl.flower.site import Site
@@ -84,6 +97,102 @@ def test_secrets_are_the_owners(federation: Federation) -> None:
     authority = (federation.certificates / "ca.key").read_bytes()
     for path in (federation.home / "sites").rglob("*"):
         assert path.is_dir() or authority not in path.read_bytes()  # it never goes to a site
+
+
+@pytest.mark.parametrize("umask", [0, 0o002, 0o077])
+def test_nobody_else_can_write_anything_whatever_the_umask_is(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        made = create(tmp_path / "f", ["north"])
+        renew(made)
+        make_node_key(made.site("north") / "key")
+        with written_in_one_step(made.home / "secret", mode=0o600):
+            pass
+        kept_key(made.home)
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (made.home, *made.home.rglob("*"))}
+    assert [path for path, mode in modes.items() if mode & 0o022] == []
+    assert modes[made.superlink] == modes[made.site("north")] == 0o700
+    for secret in (
+        "certificates/ca.key",
+        "certificates/server.key",
+        "sites/north/key",
+        "secret",
+        "noise.key",
+    ):
+        assert modes[made.home / secret] == 0o600, secret
+
+
+def test_the_key_of_noise_is_nobody_elses_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    opened = os.open
+
+    def watched(path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
+        descriptor = opened(path, flags, mode, **more)
+        if "noise.key" in str(path):
+            made.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        return descriptor
+
+    monkeypatch.setattr(os, "open", watched)
+    before = os.umask(0)
+    try:
+        kept_key(tmp_path)
+    finally:
+        os.umask(before)
+    assert made == [0o600]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", " ", "$(touch x)", "a;b", "a b", "-o", "a..b", "fl.example.org:9000", "a_b", "x" * 254, "é.org"],
+)
+def test_a_host_that_is_none_is_refused(host: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["flower", "init", str(tmp_path / "f"), "--host", host])
+    assert done.exit_code == 1
+    assert "give the name or IP address" in " ".join(done.output.split())
+    assert not (tmp_path / "f").exists()
+    federation = create(tmp_path / "g", ["north"])
+    path = federation.home / "federation.toml"
+    path.write_text(path.read_text().replace('"127.0.0.1"', json.dumps(host)))
+    with pytest.raises(FederationError, match="give the name or IP address"):
+        Federation.read(federation.home)
+
+
+@pytest.mark.parametrize("port", ["0", "-1", "65536"])
+def test_a_port_that_is_none_is_refused(port: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["flower", "init", str(tmp_path / "f"), "--port", port])
+    assert done.exit_code != 0
+    assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [("10.0.0.7", "10.0.0.7:9000"), ("2001:db8::1", "[2001:db8::1]:9000")]
+)
+def test_addresses(host: str, address: str, tmp_path: Path) -> None:
+    made = create(tmp_path / "f", ["north"], host, 9000)
+    words = shlex.split((made.site("north") / "start.sh").read_text().splitlines()[-1])
+    assert words[words.index("--superlink") + 1] == address == made.address
+    names = certificate(made.certificates / "server.crt").extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert ipaddress.ip_address(host) in names.value.get_values_for_type(x509.IPAddress)
+
+
+def test_the_fingerprints_are_those_of_ssh_keygen(federation: Federation) -> None:
+    """By RFC 4716 and OpenSSH: the SHA-256 of the key's wire form, in base64 without padding."""
+    said = tomllib.loads((federation.home / "federation.toml").read_text())["keys"]
+    assert said.keys() == set(federation.sites)
+    for name in federation.sites:
+        path = federation.site(name) / "key.pub"
+        wire = base64.b64decode(path.read_text().split()[1])
+        text = base64.b64encode(hashlib.sha256(wire).digest()).decode().rstrip("=")
+        assert said[name] == {"fingerprint": f"SHA256:{text}"}
+        if shutil.which("ssh-keygen"):
+            shown = subprocess.run(["ssh-keygen", "-lf", path], capture_output=True, text=True, check=True)
+            assert said[name]["fingerprint"] in shown.stdout.split()
 
 
 def test_files_are_sound(federation: Federation) -> None:

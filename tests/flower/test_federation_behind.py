@@ -13,7 +13,7 @@ from ttpfl.rates import Rates
 INTERRUPTED = """
 import sys
 
-if sys.argv[0].endswith("flower-supernode") and any("sites/south" in word for word in sys.argv):
+if "join" in sys.argv and any("sites/south" in word for word in sys.argv):
     from flwr.supercore.run import RunNotRunningException
     from flwr.supernode import fleet_http_connection as connection
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+from flwr.proto.control_pb2 import RegisterNodeRequest, UnregisterNodeRequest
 from in_process import largest_difference
 from real_federation import (
     PATIENCE,
@@ -97,7 +99,7 @@ def test_a_killed_command_leaves_its_run_alive(federation: Federation, tmp_path:
 
 
 def _server_apps(federation: Federation) -> list[int]:
-    return [pid for pid, words in processes_below(federation.home).items() if "flwr-serverapp" in words]
+    return [pid for pid, words in processes_below(federation.home).items() if "server_process" in words]
 
 
 def _check_as_undisturbed(federation: Federation, out: Path, rounds: int) -> None:
@@ -145,9 +147,13 @@ def _registered(federation: Federation, path: Path) -> Iterator[Path]:
     """A new key that the superlink knows for a while."""
     make_node_key(path)
     public = path.with_name(f"{path.name}.pub")
-    said = control.flwr(federation, "supernode", "register", str(public), "federation", "--name", path.name)
-    yield path
-    control.flwr(federation, "supernode", "unregister", str(said["node-id"]), "federation")
+    with control.superlink(federation) as link:
+        key = load_ssh_public_key(public.read_bytes()).public_bytes(
+            Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+        )
+        node = link.RegisterNode(RegisterNodeRequest(public_key=key, name=path.name)).node_id
+        yield path
+        link.UnregisterNode(UnregisterNodeRequest(node_id=node))
 
 
 def _knock(

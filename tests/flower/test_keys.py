@@ -1,102 +1,98 @@
-"""Looking after keys, with a stand-in for Flower's command: it knows who is registered, and nothing else."""
+"""Looking after keys, at Flower's own superlink."""
 
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.proto.control_pb2 import ListNodesRequest
+from own_superlink import superlink_of
 
 from ttpfl.errors import FederationError
-from ttpfl.flower import control
+from ttpfl.flower import control, loopback
 from ttpfl.flower.certificates import make_node_key
-from ttpfl.flower.create import create
+from ttpfl.flower.create import create, renew
 from ttpfl.flower.folder import Federation
-
-FLWR = """#!{python}
-import json, sys
-from pathlib import Path
-
-kept = Path({kept!r})
-command, about = sys.argv[2:4]
-words = dict(zip(sys.argv[3:], sys.argv[4:]))
-if command == "register" and words["--name"] in {refused!r}:
-    print(json.dumps({{"success": False, "error-message": "no such luck"}}))
-elif command == "register":
-    node = abs(hash(about + words["--name"])) % 10**9
-    (kept / str(node)).write_bytes(Path(about).read_bytes())
-    print(json.dumps({{"success": True, "node-id": str(node)}}))
-else:
-    (kept / about).unlink()
-    print(json.dumps({{"success": True}}))
-"""
+from ttpfl.flower.identity import fingerprint_of, read_identities
 
 
 @pytest.fixture
-def federation(tmp_path: Path) -> Federation:
-    return create(tmp_path / "trial", ["north", "south", "west"])
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    made = create(tmp_path / "trial", ["north", "south", "west"])
+    with superlink_of(made):
+        yield made
 
 
-@pytest.fixture
-def superlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a file for each node that is registered, which has its key."""
-    (tmp_path / "nodes").mkdir()
-    stand_in(tmp_path)
-    monkeypatch.setattr(control, "program", lambda name: str(tmp_path / name))
-    return tmp_path / "nodes"
+def keys(federation: Federation) -> dict[int, str]:
+    """The fingerprints of keys that the superlink lets in, by its numbers for them."""
+    with control.superlink(federation) as link:
+        said = link.ListNodes(ListNodesRequest()).nodes_info
+    return {node.node_id: fingerprint_of(node.public_key) for node in said if node.status != "unregistered"}
 
 
-def stand_in(tmp_path: Path, *refused: str) -> None:
-    script = tmp_path / "flwr"
-    script.write_text(FLWR.format(python=sys.executable, kept=str(tmp_path / "nodes"), refused=refused))
-    script.chmod(0o755)
+def bound(federation: Federation) -> dict[int, str]:
+    """The same, by `federation.toml`."""
+    known = read_identities(federation.home).values()
+    return {identity.node: identity.fingerprint for identity in known if identity.node is not None}
 
 
-def keys(superlink: Path) -> set[bytes]:
-    return {path.read_bytes() for path in superlink.iterdir()}
-
-
-def test_what_was_registered_is_known_also_if_another_was_not(
-    federation: Federation, superlink: Path, tmp_path: Path
-) -> None:
-    stand_in(tmp_path, "south")
-    with pytest.raises(FederationError, match=r"not registered: south: .*no such luck"):
+def test_what_was_registered_is_known_also_if_another_was_not(federation: Federation) -> None:
+    key = federation.site("south") / "key.pub"
+    own = key.read_bytes()
+    key.write_bytes((federation.site("north") / "key.pub").read_bytes())
+    with pytest.raises(FederationError, match=r"not registered: south: .*SHA256:.*use rotate"):
         control.register_all(federation)
-    known = control.nodes(federation)
-    assert set(known) == {"north", "west"}
-    assert {str(node) for node in known.values()} == {path.name for path in superlink.iterdir()}
-    stand_in(tmp_path)
+    assert set(control.nodes(federation)) == {"north", "west"}
+    assert keys(federation) == bound(federation)
+    key.write_bytes(own)
     assert control.register_all(federation) == ["south"]
     assert set(control.nodes(federation)) == {"north", "south", "west"}
+    assert keys(federation) == bound(federation)
+    with pytest.raises(FederationError, match="registered already"):
+        control.register(federation, "north")
 
 
-def test_a_site_gives_its_own_new_key(federation: Federation, superlink: Path, tmp_path: Path) -> None:
+def test_what_the_superlink_refuses_is_said(federation: Federation) -> None:
+    make_node_key(federation.site("south") / "key")
+    north = (federation.site("north") / "key.pub").read_bytes()
+    control.register(federation, "north")
+    with pytest.raises(FederationError, match=r"the superlink refuses: .*[Pp]ublic key"):
+        control.rotate(federation, "south", federation.site("north") / "key.pub")
+    assert set(keys(federation).values()) == {fingerprint_of(north)}
+
+
+def test_a_site_gives_its_own_new_key(federation: Federation, tmp_path: Path) -> None:
     control.register_all(federation)
-    old = (federation.site("west") / "key.pub").read_bytes()
+    old = fingerprint_of((federation.site("west") / "key.pub").read_bytes())
     make_node_key(tmp_path / "new")
     control.rotate(federation, "west", tmp_path / "new.pub")
     new = (tmp_path / "new.pub").read_bytes()
     assert (federation.site("west") / "key.pub").read_bytes() == new
-    assert new in keys(superlink)
-    assert old not in keys(superlink)
-    assert len(keys(superlink)) == 3
+    assert read_identities(federation.home)["west"].fingerprint == fingerprint_of(new)
+    assert keys(federation) == bound(federation)
+    assert old not in keys(federation).values()
+    control.revoke(federation, "west")
+    assert "west" not in read_identities(federation.home)
+    assert len(keys(federation)) == 2
 
 
-def test_the_new_key_may_be_in_the_sites_folder_already(federation: Federation, superlink: Path) -> None:
+def test_the_new_key_may_be_in_the_sites_folder_already(federation: Federation) -> None:
     control.register_all(federation)
     make_node_key(federation.site("west") / "key")
     control.rotate(federation, "west", federation.site("west") / "key.pub")
-    assert (federation.site("west") / "key.pub").read_bytes() in keys(superlink)
-    assert len(keys(superlink)) == 3
+    assert fingerprint_of((federation.site("west") / "key.pub").read_bytes()) in keys(federation).values()
+    assert keys(federation) == bound(federation)
+    assert len(keys(federation)) == 3
 
 
 @pytest.mark.parametrize("bad", ["missing", "junk", "private", "other kind"])
 def test_a_bad_key_does_not_cost_the_one_that_is_there(
-    bad: str, federation: Federation, superlink: Path, tmp_path: Path
+    bad: str, federation: Federation, tmp_path: Path
 ) -> None:
     control.register_all(federation)
-    before, given = keys(superlink), tmp_path / "given"
+    before, given = keys(federation), tmp_path / "given"
     if bad == "junk":
         given.write_bytes(b"junk")
     elif bad == "private":
@@ -106,5 +102,42 @@ def test_a_bad_key_does_not_cost_the_one_that_is_there(
         given.write_bytes(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
     with pytest.raises((FederationError, FileNotFoundError), match="given"):
         control.rotate(federation, "west", given)
-    assert keys(superlink) == before
-    assert json.loads((federation.superlink / "nodes.json").read_text()).keys() == set(federation.sites)
+    assert keys(federation) == before == bound(federation)
+
+
+def test_what_an_operator_wrote_above_the_keys_stays(federation: Federation) -> None:
+    path = federation.home / "federation.toml"
+    path.write_text(f"# ours\n{path.read_text()}")
+    control.register_all(federation)
+    assert path.read_text().startswith("# ours\n")
+    assert Federation.read(federation.home) == federation
+
+
+def test_without_a_superlink_the_place_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FederationError, match=r"control\.sock: start the superlink"):
+        control.register_all(create(tmp_path / "other", ["north"]))
+
+
+def test_a_federation_of_the_version_before_is_renewed_and_loses_nothing(federation: Federation) -> None:
+    control.register_all(federation)
+    numbers = control.nodes(federation)
+    path = federation.home / "federation.toml"
+    path.write_text(
+        f'name = "trial"\nhost = "127.0.0.1"\nport = {federation.port}\nsites = ["north", "south", "west"]\n'
+    )
+    (federation.superlink / "nodes.json").write_text(json.dumps(numbers))
+    (federation.superlink / "start.sh").write_text("exec flower-superlink --host 0.0.0.0\n")
+    policy = federation.site("north") / "site.toml"
+    policy.write_text(policy.read_text().replace("epochs = 10", "epochs = 3"))
+    kept = {name: (federation.site(name) / "key").read_bytes() for name in federation.sites}
+    old = Federation.read(federation.home)
+    for use in (loopback.up, control.register_all):
+        with pytest.raises(FederationError, match="ttpfl flower renew"):
+            use(old)
+    renew(old)
+    assert Federation.read(federation.home) == federation
+    assert control.nodes(federation) == numbers
+    assert bound(federation) == keys(federation)
+    assert "ttpfl flower serve" in (federation.superlink / "start.sh").read_text()
+    assert "epochs = 3" in policy.read_text()
+    assert {name: (federation.site(name) / "key").read_bytes() for name in federation.sites} == kept

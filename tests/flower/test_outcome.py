@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from in_process import NAMES, InProcessGrid, begin_model, local_clients, make_sites
@@ -91,10 +90,9 @@ def test_a_run_that_lives_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (out / "begin.safetensors").exists()
 
 
-def ordered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Order:
+def ordered(tmp_path: Path, *more: str) -> Order:
     """The order that the command writes before it asks the superlink, which is not there."""
     home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
-    monkeypatch.setattr("ttpfl.flower.control.program", lambda name: "false")
     words = [*TRAIN, "--federation", str(home), "--out", str(out), "--rounds", "1", *more]
     assert CliRunner().invoke(app, words).exit_code == 1
     return Order.read(out / "order.json")
@@ -120,7 +118,7 @@ def test_a_run_with_the_local_engine_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_patience_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = ordered(tmp_path, monkeypatch, "--deadline", "7", "--longest", "77")
+    order = ordered(tmp_path, "--deadline", "7", "--longest", "77")
     assert order.patience == {"deadline": 7, "longest": 77, "connect": 7, "quiet": 20}
 
 
@@ -142,14 +140,14 @@ def test_the_server_app_writes_the_tensorboard_log(tmp_path: Path, monkeypatch: 
     module = ModuleType("torch.utils.tensorboard")
     module.__dict__["SummaryWriter"] = SummaryWriter
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    order = ordered(tmp_path, monkeypatch, "--tensorboard", str(tmp_path / "log"))
+    order = ordered(tmp_path, "--tensorboard", str(tmp_path / "log"))
     server_app.carry_out(order, InProcessGrid(make_sites(tmp_path / "sites")))  # type: ignore[arg-type]
     assert (written[0], written[-1]) == (str(tmp_path / "log"), "closed")
     assert {"train_loss", "validation_accuracy", "bytes_total"} < set(written)
 
 
 def test_a_trained_model_says_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order, at = ordered(tmp_path, monkeypatch), make_sites(tmp_path / "sites")
+    order, at = ordered(tmp_path), make_sites(tmp_path / "sites")
     server_app.carry_out(order, InProcessGrid(at))  # type: ignore[arg-type]
     # As `ttpfl personalize` reads it, with no further options.
     _, signature = model_in(Path(order.out) / "model.safetensors", None)
@@ -186,7 +184,7 @@ def test_a_disk_that_is_too_full_for_the_outcome_does_not_hide_the_first_error(
 
 
 class Superlink:
-    """Flower's command, as far as it starts and stops runs: each run finishes some rounds, and is lost then.
+    """A superlink, as far as it starts and stops runs: each run finishes some rounds, and is lost then.
 
     Args:
         out: the runs' folder.
@@ -197,13 +195,7 @@ class Superlink:
     def __init__(self, out: Path, rounds: list[int], status: str = "finished:failed") -> None:
         self.out, self.rounds, self.status, self.begun = out, rounds, status, 0
 
-    def __call__(self, federation: Federation, *words: str) -> dict[str, Any]:
-        if words[0] == "run":
-            token = words[-1].split('token="')[1].rstrip('"')
-            self._run(token)
-        return {"run-id": str(self.begun), "runs": [{"status": self.status}]}
-
-    def _run(self, token: str) -> None:
+    def start_run(self, federation: Federation, order: Path, token: str) -> int:
         with alone(self.out, token):
             if self.begun == len(self.rounds):
                 write_outcome(str(self.out), token, None)
@@ -211,6 +203,13 @@ class Superlink:
                 with open(self.out / "history.jsonl", "a") as history:
                     history.write("{}\n" * self.rounds[self.begun])
         self.begun += 1
+        return self.begun
+
+    def stop_run(self, federation: Federation, run: int) -> None:
+        pass
+
+    def run_status(self, federation: Federation, run: int) -> str:
+        return self.status
 
 
 def carried_out(
@@ -219,7 +218,7 @@ def carried_out(
     federation = create(tmp_path / "trial", NAMES)
     order = Order.read(order_in(tmp_path))
     superlink = Superlink(Path(order.out), rounds, *status)
-    monkeypatch.setattr(submit, "flwr", superlink)
+    monkeypatch.setattr(submit, "control", superlink)
     monkeypatch.setattr(submit, "POLL", 0.0)
     submit.carry_out(federation, order)
     return superlink
@@ -257,19 +256,17 @@ def interrupts_as_in_a_terminal() -> Iterator[None]:
 def test_a_run_that_is_begun_while_the_command_is_interrupted_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    stopped = []
 
-    def superlink(federation: Federation, *words: str) -> dict[str, Any]:
-        asked.append(words[:2])
-        if words[0] == "run":
-            time.sleep(0.5)  # Ctrl-C comes while the command waits for the answer
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.5)
-        return {"run-id": "7"}
+    def start_run(federation: Federation, order: Path, token: str) -> int:
+        time.sleep(0.5)  # Ctrl-C comes while the command waits for the answer
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        return 7
 
-    monkeypatch.setattr(submit, "flwr", superlink)
+    monkeypatch.setattr(submit.control, "start_run", start_run)
+    monkeypatch.setattr(submit.control, "stop_run", lambda federation, run: stopped.append(run))
     order = Order.read(order_in(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         submit.carry_out(create(tmp_path / "trial", NAMES), order)
-    assert [words[0] for words in asked] == ["run", "stop"]
-    assert asked[1] == ("stop", "7")
+    assert stopped == [7]

@@ -11,7 +11,6 @@ import typer
 
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable_command
-from ttpfl.cli.flower import needs_flower
 from ttpfl.cli.foreign import trained_model
 from ttpfl.cli.messages import say
 from ttpfl.cli.options import Arch, DataDir, HeldOut, Json, NameOrNone, Options, Sets, Shift
@@ -254,7 +253,9 @@ def _over_sites(engine: str, here: Mapping[str, object], over_sites: Mapping[str
                 f"{name} goes with --engine {other}, and this is {engine}: leave it out, or choose {other}"
             )
     if engine == "flower":
-        needs_flower()
+        from ttpfl.flower.version import check_flower
+
+        check_flower()
     return engine == "flower"
 
 

@@ -20,14 +20,13 @@ PublicKey = Annotated[
 ]
 
 
-def needs_flower() -> None:
-    """A clear word where the extra is not installed."""
-    from importlib.util import find_spec
+@app.callback()
+def needs_flower(context: typer.Context) -> None:
+    """A clear word where the extra is not installed, or Flower is of another version."""
+    from ttpfl.flower.version import check_flower
 
-    from ttpfl.errors import FederationError
-
-    if find_spec("flwr") is None:
-        raise FederationError("Flower is not installed: install ttpfl with the extra `flower`")
+    if context.invoked_subcommand != "noise":  # arithmetic alone
+        check_flower()
 
 
 @app.command()
@@ -42,7 +41,6 @@ def init(
     ] = None,
 ) -> None:
     """Write everything for a federation: certificates, keys, scripts, configuration, instructions."""
-    needs_flower()
     from ttpfl.flower.create import create
 
     names = [f"site-{number}" for number in range(int(sites))] if sites.isdecimal() else sites.split(",")
@@ -116,12 +114,56 @@ def revoke(home: Home, site: Site) -> None:
 
 @app.command()
 def renew(home: Home) -> None:
-    """Make a new server certificate; restart the server afterwards."""
+    """Make a new server certificate, and scripts of this version; restart the server afterwards."""
     from ttpfl.flower import create
+    from ttpfl.flower.folder import VERSION, Federation
+
+    federation = Federation.read(home)
+    create.renew(federation)
+    typer.echo("there is a new server certificate: restart the server")
+    if federation.version != VERSION:
+        typer.echo("the start scripts are new as well: give each site start.sh, site.service and README.md")
+
+
+@app.command()
+def serve(home: Home) -> None:
+    """Run the server: sites reach its port, orders only a socket of your user (superlink/start.sh)."""
+    from ttpfl.flower.folder import Federation
+    from ttpfl.flower.superlink import serve
+
+    serve(Federation.read(home))
+
+
+@app.command()
+def join(
+    folder: Annotated[Path, typer.Argument(help="The site's folder.", file_okay=False, exists=True)],
+    superlink: Annotated[str, typer.Option(help="The server, as host:port.")],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="A free port on 127.0.0.1.")] = 9094,
+) -> None:
+    """Run a site: it does what the installed ttpfl does, and refuses every other app (start.sh)."""
+    from ttpfl.flower.site_node import join
+
+    join(folder, superlink, port)
+
+
+@app.command()
+def runs(home: Home) -> None:
+    """List the newest runs at the server."""
+    from ttpfl.flower import control
     from ttpfl.flower.folder import Federation
 
-    create.renew(Federation.read(home))
-    typer.echo("there is a new server certificate: restart the server")
+    for number, status in control.runs(Federation.read(home)).items():
+        typer.echo(f"{number}: {status}")
+
+
+@app.command()
+def stop(home: Home, run: Annotated[int, typer.Argument(help="The run's number.", min=0)]) -> None:
+    """Stop a run at the server; --resume goes on with it."""
+    from ttpfl.flower import control
+    from ttpfl.flower.folder import Federation
+
+    control.stop_run(Federation.read(home), run)
+    typer.echo(f"run {run} is stopped")
 
 
 @app.command()
@@ -129,11 +171,12 @@ def key(
     folder: Annotated[Path, typer.Argument(help="The site's folder.", file_okay=False, exists=True)],
 ) -> None:
     """Make a new key pair for a site, at the site: send key.pub to the server's operator."""
-    needs_flower()
     from ttpfl.flower.certificates import make_node_key
+    from ttpfl.flower.identity import fingerprint_of
 
     make_node_key(folder / "key")
     typer.echo(f"{folder / 'key'} stays here; {folder / 'key.pub'} is for the server's operator")
+    typer.echo(f"its fingerprint is {fingerprint_of((folder / 'key.pub').read_bytes())}")
 
 
 @app.command()

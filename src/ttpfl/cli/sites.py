@@ -95,7 +95,7 @@ def _check_folder(home: Path, out: Path, settings: RunSettings, resume: bool) ->
     if not wait_until_free(out, LET_GO):
         raise FederationError(
             f"a run at the server is still writing to {out}: wait until it ends, or find it with "
-            f"`FLWR_HOME={home / 'admin'} flwr list federation` and end it with `flwr stop`"
+            f"`ttpfl flower runs {home}` and end it with `ttpfl flower stop {home} RUN`"
         )
     if (out / folder_lock.NAME).exists():
         with folder_lock.locked(out):  # an error, if a run with the local engine has it

@@ -13,7 +13,6 @@ the draw follows from a seed that is no secret.
 """
 
 import hashlib
-import os
 import secrets
 from pathlib import Path
 from statistics import NormalDist
@@ -98,8 +97,7 @@ def kept_key(directory: Path | None) -> bytes:
     path = directory / "noise.key"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        with written_in_one_step(path) as file:
-            os.chmod(file.name, 0o600)  # while nothing is in it
+        with written_in_one_step(path, mode=0o600) as file:
             file.write(new_key())
     key = path.read_bytes()
     if len(key) != _KEY_BYTES:

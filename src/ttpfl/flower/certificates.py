@@ -52,8 +52,8 @@ def make_authority(folder: Path, name: str) -> None:
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA384())
     )
-    _write_secret(folder / "ca.key", _pem(key))
-    (folder / "ca.crt").write_bytes(certificate.public_bytes(Encoding.PEM))
+    write_file(folder / "ca.key", _pem(key), 0o600)
+    write_file(folder / "ca.crt", certificate.public_bytes(Encoding.PEM), 0o644)
 
 
 def make_server_certificate(folder: Path, hosts: Sequence[str]) -> None:
@@ -72,16 +72,16 @@ def make_server_certificate(folder: Path, hosts: Sequence[str]) -> None:
         )
         .sign(authority, hashes.SHA384())
     )
-    _write_secret(folder / "server.key", _pem(key))
-    (folder / "server.crt").write_bytes(certificate.public_bytes(Encoding.PEM))
+    write_file(folder / "server.key", _pem(key), 0o600)
+    write_file(folder / "server.crt", certificate.public_bytes(Encoding.PEM), 0o644)
 
 
 def make_node_key(path: Path) -> None:
     """A site's key pair in OpenSSH's format, as Flower reads it: `path`, and `path`.pub for the server."""
     key = ec.generate_private_key(ec.SECP384R1())
-    _write_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    write_file(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    path.with_name(f"{path.name}.pub").write_bytes(public + b"\n")
+    write_file(path.with_name(f"{path.name}.pub"), public + b"\n", 0o644)
 
 
 def read_public_key(path: Path) -> bytes:
@@ -126,9 +126,10 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write_secret(path: Path, data: bytes) -> None:
-    """Only the owner can read it, from the first moment on."""
+def write_file(path: Path, data: bytes, mode: int) -> None:
+    """A file with this mode from the first moment on, whatever the umask is."""
     path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o700)
     with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(file.fileno(), mode)
         file.write(data)

@@ -1,20 +1,24 @@
 """Making a federation's folder: certificates, keys, scripts, configuration and instructions."""
 
 import json
+import os
 import secrets
-import shutil
+import shlex
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 
 from ttpfl._version import __version__
 from ttpfl.errors import FederationError
+from ttpfl.files import written_in_one_step
 from ttpfl.flower import certificates
-from ttpfl.flower.folder import FILE, Federation, check_site_name
+from ttpfl.flower.folder import FILE, LOOPBACK, VERSION, Federation, check_host, check_port, check_site_name
+from ttpfl.flower.identity import Identity, fingerprint_of, read_identities, write_identities
 
 HERE = Path(__file__).parent
-LOOPBACK = ("127.0.0.1", "localhost")
 PORTS = range(20_000, 32_000)
 
 
@@ -27,32 +31,55 @@ def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int 
         host: the name or address by which sites reach the server.
         port: the server's; a free one if None.
     """
+    host, port = check_host(host), free_port() if port is None else check_port(port)
     home = home.resolve()
     if home.exists() and any(home.iterdir()):
         raise FederationError(f"{home} is not empty: choose another folder")
     names = tuple(check_site_name(name) for name in sites)
     if not names or len(set(names)) != len(names):
         raise FederationError(f"sites are {', '.join(names) or 'missing'}: give each a name of its own")
-    federation = Federation(home, check_site_name(home.name), host, port or free_port(), names)
-    for folder in (federation.certificates, federation.superlink, home / "admin", home / "sites"):
-        folder.mkdir(parents=True)
-    _write_description(federation)
-    certificates.make_authority(federation.certificates, federation.name)
+    federation = Federation(home, check_site_name(home.name), host, port, names)
+    with _private():
+        for folder in (federation.certificates, federation.superlink, home / "sites"):
+            folder.mkdir(parents=True)
+        _write_description(federation)
+        certificates.make_authority(federation.certificates, federation.name)
+        for name in names:
+            _make_site(federation, name)
     renew(federation)
-    shutil.copytree(HERE / "app", federation.app, ignore=shutil.ignore_patterns("__pycache__"))
-    _fill(federation, "config.toml", home / "admin" / "config.toml")
-    _fill(federation, "README.md", home / "README.md")
-    _fill(federation, "superlink-start.sh", federation.superlink / "start.sh", executable=True)
-    _fill(federation, "superlink.service", federation.superlink / "superlink.service")
-    for name in names:
-        _make_site(federation, name)
     return federation
 
 
 def renew(federation: Federation) -> None:
-    """A new server certificate; the server's own programs use the loopback address."""
+    """A new server certificate, and scripts and instructions of this version; keys and policies stay."""
     hosts = list(dict.fromkeys((federation.host, *LOOPBACK)))
-    certificates.make_server_certificate(federation.certificates, hosts)
+    with _private():
+        federation.superlink.chmod(0o700)
+        certificates.make_server_certificate(federation.certificates, hosts)
+        _write_scripts(federation)
+        if federation.version != VERSION:
+            _write_description(replace(federation, version=VERSION))
+        _note_keys(federation)
+
+
+def check_current(federation: Federation) -> None:
+    """Refuse to work with a folder whose scripts start something else than they would today."""
+    if federation.version != VERSION:
+        raise FederationError(
+            f"{federation.home} was made by another version of ttpfl (its version is {federation.version}, "
+            f"not {VERSION}): stop it, run `ttpfl flower renew {shlex.quote(str(federation.home))}`, "
+            "which keeps keys, data and policies, start it again, and give each site its new start.sh"
+        )
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """Whatever the umask was: nobody else can write to what is made, or read it."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def free_port() -> int:
@@ -69,25 +96,45 @@ def free_port() -> int:
 
 
 def _write_description(federation: Federation) -> None:
-    (federation.home / FILE).write_text(
+    text = (
+        f"version = {federation.version}\n"
         f"name = {json.dumps(federation.name)}\n"
         f"host = {json.dumps(federation.host)}\n"
         f"port = {federation.port}\n"
         f"# The order gives each site its number: add new ones at the end.\n"
         f"sites = {json.dumps(list(federation.sites))}\n"
     )
+    with written_in_one_step(federation.home / FILE) as file:
+        file.write(text.encode())
+
+
+def _note_keys(federation: Federation) -> None:
+    """Say in the description whose key is whose, if it does not: from what the folder has of each site."""
+    identities, numbers = read_identities(federation.home), federation.superlink / "nodes.json"
+    nodes = json.loads(numbers.read_text()) if numbers.exists() else {}
+    for name in federation.sites:
+        if name not in identities and (public := federation.site(name) / "key.pub").exists():
+            identities[name] = Identity(fingerprint_of(public.read_bytes()), nodes.get(name))
+    write_identities(federation.home, identities)
+
+
+def _write_scripts(federation: Federation) -> None:
+    _fill(federation, "README.md", federation.home / "README.md")
+    _fill(federation, "superlink-start.sh", federation.superlink / "start.sh", executable=True)
+    _fill(federation, "superlink.service", federation.superlink / "superlink.service")
+    for name in federation.sites:
+        if (folder := federation.site(name)).exists():
+            _fill(federation, "site-README.md", folder / "README.md", site=name)
+            _fill(federation, "site-start.sh", folder / "start.sh", site=name, executable=True)
+            _fill(federation, "site.service", folder / "site.service", site=name)
 
 
 def _make_site(federation: Federation, name: str) -> None:
     folder = federation.site(name)
     (folder / "data" / "source").mkdir(parents=True)
-    folder.chmod(0o700)
     certificates.make_node_key(folder / "key")
-    shutil.copy(federation.certificates / "ca.crt", folder / "ca.crt")
+    certificates.write_file(folder / "ca.crt", (federation.certificates / "ca.crt").read_bytes(), 0o644)
     _fill(federation, "site.toml", folder / "site.toml", site=name)
-    _fill(federation, "site-README.md", folder / "README.md", site=name)
-    _fill(federation, "site-start.sh", folder / "start.sh", site=name, executable=True)
-    _fill(federation, "site.service", folder / "site.service", site=name)
 
 
 def _fill(
@@ -95,13 +142,10 @@ def _fill(
 ) -> None:
     text = Template((HERE / "templates" / template).read_text()).substitute(
         name=federation.name,
-        host=federation.host,
-        port=federation.port,
-        bind="127.0.0.1" if federation.host in LOOPBACK else "0.0.0.0",
+        address=federation.address,
+        quoted_address=shlex.quote(federation.address),
         sites=", ".join(federation.sites),
         site=site,
-        ca=federation.certificates / "ca.crt",
         version=__version__,
     )
-    path.write_text(text)
-    path.chmod(0o755 if executable else 0o644)
+    certificates.write_file(path, text.encode(), 0o755 if executable else 0o644)

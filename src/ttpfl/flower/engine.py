@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ttpfl.errors import RefusedError
 from ttpfl.federation.jobs import Answer, Job
+from ttpfl.flower.identity import Identity, recognised
 from ttpfl.flower.messages import (
     MODEL,
     NUDGE,
@@ -54,6 +55,7 @@ class GridEngine:
         patience: how long to wait.
         length: of the vectors that sites get and give.
         dtype: their type.
+        identities: whose answers count, by name; None: names are believed.
     """
 
     def __init__(
@@ -66,9 +68,13 @@ class GridEngine:
         dtype: torch.dtype,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        identities: Mapping[str, Identity] | None = None,
     ) -> None:
         self._grid, self._assignment, self._state, self._patience = grid, assignment, state, patience
         self._length, self._dtype, self._clock, self._sleep = length, dtype, clock, sleep
+        self._identities = identities
+        self._strangers: dict[str, str] = {}
+        """Why nodes with the names of sites are not taken for these."""
         self._given_up: set[str] = set()
         self.counts = Counts()
 
@@ -89,7 +95,7 @@ class GridEngine:
             self._nodes()
         for job in jobs:
             if job.client not in present:
-                yield Answer(job, message, {}, "is not connected")
+                yield Answer(job, message, {}, self._strangers.get(job.name, "is not connected"))
             else:
                 yield self._answer(job, tasks[job.client], replies.get(job.client), message)
 
@@ -105,7 +111,14 @@ class GridEngine:
             log.warning("beginning without %s: not connected", ", ".join(sorted(absent)))
 
     def _nodes(self) -> dict[str, int]:
-        return {node.name: node.node_id for node in self._grid.get_nodes() if node.name}
+        nodes = self._grid.get_nodes()
+        if self._identities is None:
+            return {node.name: node.node_id for node in nodes if node.name}
+        known, strangers = recognised(nodes, self._identities)
+        for name in strangers.keys() - self._strangers.keys():
+            log.warning("refused: %s", strangers[name])
+        self._strangers = strangers
+        return known
 
     def _task(self, job: Job) -> Task:
         common = self._assignment

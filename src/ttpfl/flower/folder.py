@@ -1,5 +1,6 @@
 """A federation's folder: where everything is, and what `federation.toml` says."""
 
+import ipaddress
 import os
 import re
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from ttpfl.flower.typed import check_types
 from ttpfl.reading import read_toml
 
 FILE = "federation.toml"
+VERSION = 2  # of the folder: what its scripts start, and whether it says which key each site has
+LOOPBACK = ("127.0.0.1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,8 @@ class Federation:
     """The name or address that sites connect to."""
     port: int
     sites: tuple[str, ...]
+    version: int = VERSION
+    """Of the folder; 1 was made by an older ttpfl, and has to be renewed."""
 
     @classmethod
     def read(cls, home: Path) -> "Federation":
@@ -30,7 +35,9 @@ class Federation:
         try:
             said = read_toml(home / FILE)
             check_types(cls, said)
-            return cls(home, said["name"], said["host"], said["port"], tuple(said["sites"]))
+            host, port = check_host(said["host"]), check_port(said["port"])
+            sites = tuple(check_site_name(name) for name in said["sites"])
+            return cls(home, said["name"], host, port, sites, said.get("version", 1))
         except FileNotFoundError:
             raise FederationError(f"{home} is no federation: make one with ttpfl flower init") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -39,7 +46,19 @@ class Federation:
     @property
     def address(self) -> str:
         """As Flower takes it."""
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def bind(self) -> str:
+        """What the server listens on for sites: all addresses, unless all sites are on this machine."""
+        if self.host in LOOPBACK:
+            return LOOPBACK[0]
+        return "::" if ":" in self.host else "0.0.0.0"
+
+    @property
+    def control(self) -> Path:
+        """The socket that takes orders, for the superlink's user alone."""
+        return self.superlink / "control.sock"
 
     @property
     def certificates(self) -> Path:
@@ -50,11 +69,6 @@ class Federation:
     def superlink(self) -> Path:
         """The server's own folder."""
         return self.home / "superlink"
-
-    @property
-    def app(self) -> Path:
-        """What Flower is told to run."""
-        return self.home / "app"
 
     def site(self, name: str) -> Path:
         """A site's folder: all that its operator gets."""
@@ -74,6 +88,38 @@ def check_site_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", name):
         raise FederationError(f"{name!r} cannot be a site's name: use letters, digits, - and _")
     return name
+
+
+def check_host(host: str) -> str:
+    """The name or address of a machine, if it is one: it gets into scripts, certificates and configuration.
+
+    >>> check_host("fl.example.org"), check_host("10.0.0.7"), check_host("2001:db8::1")
+    ('fl.example.org', '10.0.0.7', '2001:db8::1')
+    >>> check_host("$(id)")
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.FederationError: host is '$(id)': give the name or IP address by which sites reach the server
+    """
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        label = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+        if isinstance(host, str) and len(host) <= 253 and re.fullmatch(rf"{label}(\.{label})*", host):
+            return host
+    raise FederationError(f"host is {host!r}: give the name or IP address by which sites reach the server")
+
+
+def check_port(port: int) -> int:
+    """The port, if there can be such a one.
+
+    >>> check_port(70000)
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.FederationError: port is 70000: it must be from 1 to 65535
+    """
+    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+        raise FederationError(f"port is {port!r}: it must be from 1 to 65535")
+    return port
 
 
 def environment(flwr_home: Path) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,8 +14,9 @@ from typing import NamedTuple
 from ttpfl.errors import FederationError
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.control import connected, nodes, program, register_all
-from ttpfl.flower.create import free_port
+from ttpfl.flower.create import check_current, free_port
 from ttpfl.flower.folder import Federation, environment
+from ttpfl.flower.over_socket import answers
 
 SERVER = "superlink"
 CONNECT = 300.0  # seconds that a machine may take to start everything: it takes some ten, if not busy
@@ -42,7 +42,8 @@ class Started(NamedTuple):
 
 def up(federation: Federation, seconds: float = CONNECT) -> None:
     """Start the server, register the sites, and connect them; what runs already is left alone."""
-    program("flower-superlink")  # a clear error before anything is started
+    check_current(federation)  # a clear error before anything is started
+    program("ttpfl")
     start(federation, SERVER)
     log = _log(federation, SERVER)
     _until(lambda: _answers(federation), seconds, f"the server does not answer: see {log}")
@@ -131,7 +132,7 @@ def status(federation: Federation) -> dict[str, str]:
     """Every part in words."""
     alive, registered = running(federation), nodes(federation)
     try:
-        inside = connected(federation) if _listens(federation) else {}
+        inside = connected(federation) if answers(federation.control) else {}
     except FederationError:
         inside = {}  # what listens there does not answer as a superlink does
     words = {SERVER: f"runs (process {alive[SERVER].pid})" if SERVER in alive else "does not run here"}
@@ -145,13 +146,7 @@ def status(federation: Federation) -> dict[str, str]:
 def _answers(federation: Federation) -> bool:
     if SERVER not in running(federation):
         raise FederationError(f"the server ended at once: see {_log(federation, SERVER)}")
-    return _listens(federation)
-
-
-def _listens(federation: Federation) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", federation.port)) == 0
+    return answers(federation.control)
 
 
 def _folder(federation: Federation, name: str) -> Path:

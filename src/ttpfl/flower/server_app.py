@@ -1,18 +1,17 @@
-"""The Flower ServerApp: an order is carried out by the same rounds as on one machine, over real sites."""
+"""The app at the server: an order is carried out by the same rounds as on one machine, over real sites."""
 
 import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import torch
-from flwr.app import Context
-from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp import Grid
 from torch import nn
 
 from ttpfl.errors import FederationError
@@ -23,6 +22,7 @@ from ttpfl.federation.progress import TensorBoard
 from ttpfl.federation.rate_learning import first_rates
 from ttpfl.federation.state import Record, RunState
 from ttpfl.flower.engine import Assignment, GridEngine
+from ttpfl.flower.identity import Identity
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.order import Order, write_outcome
 from ttpfl.flower.patience import Patience
@@ -32,19 +32,17 @@ from ttpfl.rates import Rates
 
 log = logging.getLogger("ttpfl")
 
-app = ServerApp()
+Identities = Mapping[str, Identity] | None
+"""By the sites' names; None: names are believed."""
 
 
-@app.main()
-def main(grid: Grid, context: Context) -> None:
-    """Carry out the order in the run's configuration, from its newest checkpoint on."""
-    logging.basicConfig(level=logging.INFO)
-    path, token = Path(str(context.run_config["order"])), str(context.run_config["token"])
+def main(grid: Grid, path: Path, token: str, identities: Identities) -> None:
+    """Carry out the order in the file, from its newest checkpoint on, while signals are still heard."""
     failures: list[Exception] = []
 
     def work() -> None:
         try:
-            with_outcome(path, token, grid)
+            with_outcome(path, token, grid, identities=identities)
         except Exception as error:
             failures.append(error)
 
@@ -57,7 +55,9 @@ def main(grid: Grid, context: Context) -> None:
         raise failures[0]
 
 
-def with_outcome(path: Path, token: str, grid: Grid, seconds: float = 120.0) -> None:
+def with_outcome(
+    path: Path, token: str, grid: Grid, seconds: float = 120.0, identities: Identities = None
+) -> None:
     """Carry out the order in the file, and leave word in its folder how that ended, whatever happened.
 
     Args:
@@ -65,11 +65,12 @@ def with_outcome(path: Path, token: str, grid: Grid, seconds: float = 120.0) -> 
         token: by which the command that waits knows its run.
         grid: see `carry_out`.
         seconds: how long to wait for another run to let go of the folder.
+        identities: whose answers count.
     """
     out = path.parent
     with ExitStack() as held, _told(out, token):
         held.enter_context(alone(out, token, seconds))
-        carry_out(Order.read(path), grid)
+        carry_out(Order.read(path), grid, identities)
 
 
 @contextmanager
@@ -89,21 +90,21 @@ def _told(out: Path, token: str) -> Iterator[None]:
     write_outcome(str(out), token, None)
 
 
-def carry_out(order: Order, grid: Grid) -> None:
+def carry_out(order: Order, grid: Grid, identities: Identities = None) -> None:
     """All rounds that are left."""
     model, card = load_model(order.model, trusted=[] if order.arch is None else [order.arch])
     if order.kind == "train":
-        _train(order, grid, model, card)
+        _train(order, grid, model, card, identities)
     else:
-        _learn(order, grid, model, card)
+        _learn(order, grid, model, card, identities)
 
 
-def _learn(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any]) -> None:
+def _learn(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
     settings = LearnSettings(**order.settings)
     given = None if order.rates is None else Rates.load(order.rates, model=model)
     begin = first_rates(model, settings.only, given)
     rates = {"granularity": begin.granularity, "only": begin.only}
-    carrier = _Carrier(order, grid, model, card, rates, order.largest)
+    carrier = _Carrier(order, grid, model, card, rates, order.largest, identities)
     learn(
         model,
         carrier.sites,
@@ -116,9 +117,9 @@ def _learn(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any]) -> 
     )
 
 
-def _train(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any]) -> None:
+def _train(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
     # A model's numbers may be anything finite: a count of samples, say, in a buffer.
-    carrier = _Carrier(order, grid, model, card, {}, largest=float("inf"))
+    carrier = _Carrier(order, grid, model, card, {}, float("inf"), identities)
     train(
         model,
         carrier.sites,
@@ -163,11 +164,13 @@ class _Carrier(Callback):
         card: dict[str, Any],
         rates: dict[str, Any],
         largest: float,
+        identities: Identities,
     ) -> None:
         if "build" not in card:
             raise FederationError(f"{order.model} does not say how its network is built: sites need that")
         self.sites = [RemoteSite(name) for name in order.sites]
         self._order, self._grid, self._state = order, grid, model.state_dict()
+        self._identities = identities
         settings = {name: value for name, value in order.settings.items() if name != "workers"}
         built = card_of(model, card["build"])
         self._assignment = Assignment(order.kind, len(order.sites), settings, built, rates, largest)
@@ -180,7 +183,9 @@ class _Carrier(Callback):
 
     def _make(self, length: int, dtype: torch.dtype) -> GridEngine:
         patience = Patience(**self._order.patience)
-        self._engine = GridEngine(self._grid, self._assignment, self._state, patience, length, dtype)
+        self._engine = GridEngine(
+            self._grid, self._assignment, self._state, patience, length, dtype, identities=self._identities
+        )
         self._engine.await_sites(self._order.sites)
         return self._engine
 

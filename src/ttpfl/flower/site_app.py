@@ -37,13 +37,32 @@ class SiteApp(ClientApp):
     def __call__(self, message: Message, context: Context) -> Message:
         """The reply; of an error only its kind."""
         try:
-            return _answered(Site.read(Path(str(context.node_config["site"]))), message)
+            return _answered(_site(context), message)
         except Exception as error:  # in site.toml, or in writing the audit log: there is nowhere to note it
-            log.exception("a message of the type %r is not answered", message.metadata.message_type)
-            return Message(_failure(error, "the log of its Flower process"), reply_to=message)
+            return _unanswered(message, error)
+
+    def refuse(self, message: Message, context: Context, refusal: RefusedError, **more: str) -> Message:
+        """The reply to a message that is not for this app, which is noted like all others, with `more`."""
+        try:
+            audit = _site(context).audit
+            audit.note("in", message, **more)
+            reply = Message(Error(REFUSED, f"refused: {refusal}"), reply_to=message)
+            audit.note("out", reply)
+            return reply
+        except Exception as error:
+            return _unanswered(message, error)
 
 
 app = SiteApp()
+
+
+def _site(context: Context) -> Site:
+    return Site.read(Path(str(context.node_config["site"])))
+
+
+def _unanswered(message: Message, error: Exception) -> Message:
+    log.exception("a message of the type %r is not answered", message.metadata.message_type)
+    return Message(_failure(error, "the log of its Flower process"), reply_to=message)
 
 
 def _answered(site: Site, message: Message) -> Message:

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ttpfl.errors import FederationError
-from ttpfl.flower.control import flwr
+from ttpfl.flower import control
 from ttpfl.flower.folder import Federation
 from ttpfl.flower.order import Order, read_outcome
 from ttpfl.flower.run_lock import died
@@ -22,7 +22,8 @@ FUTILE = 3  # runs in a row that were lost before they finished a round: somethi
 POLL = 1.0
 LOOK_EVERY = 30.0  # seconds from one question to the superlink to the next
 UNREACHABLE = 600.0  # seconds that a superlink may be away
-STOPPED = "finished:stopped"  # Flower's word for a run that somebody ended with `flwr stop`
+STOPPED = "finished:stopped"  # Flower's word for a run that somebody ended
+Said = TypeVar("Said")
 
 
 def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = lambda: None) -> None:
@@ -37,12 +38,12 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
         order: what.
         watch: called again and again meanwhile.
     """
-    path, lost = order.write(), ""
+    path, lost = order.write(), 0
     futile, furthest = 0, _finished_rounds(order)
     while futile < FUTILE:
         token = secrets.token_hex(8)
         begin = partial(_begin, federation, path, token)
-        run = _patiently(begin, first=not lost)["run-id"]
+        run = _patiently(begin, first=not lost)
         log.info("run %s was begun", run)
         try:
             if lost:
@@ -73,23 +74,20 @@ def _finished_rounds(order: Order) -> int:
     return history.read_bytes().count(b"\n") if history.exists() else 0
 
 
-def _begin(federation: Federation, path: Path, token: str) -> dict[str, Any]:
-    config = f'order="{path}" token="{token}"'
+def _begin(federation: Federation, path: Path, token: str) -> int:
     with ThreadPoolExecutor(1) as pool:
-        begun = pool.submit(
-            flwr, federation, "run", str(federation.app), "federation", "--run-config", config
-        )
+        begun = pool.submit(control.start_run, federation, path, token)
         try:
             return begun.result()
         except KeyboardInterrupt:
             # The superlink may have taken the run already: without its number nobody could stop it.
             with suppress(FederationError):
-                _stop(federation, begun.result()["run-id"])
+                _stop(federation, begun.result())
             raise
 
 
 def _wait(
-    federation: Federation, order: Order, run: str, token: str, watch: Callable[[], None]
+    federation: Federation, order: Order, run: int, token: str, watch: Callable[[], None]
 ) -> dict[str, Any] | None:
     """How the run ended; None if it was lost."""
     looked = time.monotonic()
@@ -106,20 +104,18 @@ def _wait(
     return outcome
 
 
-def _stop(federation: Federation, run: str) -> None:
+def _stop(federation: Federation, run: int) -> None:
     try:
-        flwr(federation, "stop", run, "federation")
+        control.stop_run(federation, run)
     except FederationError as error:  # it may have ended by itself
         log.info("run %s: %s", run, error)
 
 
-def _status(federation: Federation, run: str) -> str:
-    """What Flower says of the run, such as "running" or "finished:stopped"; empty if it does not know it."""
-    found = _patiently(lambda: flwr(federation, "list", "federation", "--run-id", run))["runs"]
-    return str(found[0]["status"]) if found else ""
+def _status(federation: Federation, run: int) -> str:
+    return _patiently(lambda: control.run_status(federation, run))
 
 
-def _patiently(ask: Callable[[], dict[str, Any]], first: bool = False) -> dict[str, Any]:
+def _patiently(ask: Callable[[], Said], first: bool = False) -> Said:
     """The answer of a superlink that may be away for a while; a first question is not repeated."""
     end = time.monotonic() + (0 if first else UNREACHABLE)
     while True:
