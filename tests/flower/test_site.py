@@ -15,7 +15,7 @@ import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 from in_process import BUILD, arrays_of, begin_model, call, make_site
 
-from ttpfl.errors import FederationError
+from ttpfl.errors import FederationError, RefusedError
 from ttpfl.federation import LearnSettings, TrainSettings
 from ttpfl.federation.accountant import epsilon_of
 from ttpfl.federation.state_vector import layout_of, pack
@@ -386,6 +386,22 @@ def test_budget_of_different_noises_adds_up(tmp_path: Path) -> None:
     one = Budget(tmp_path / "other.json", policy)
     one.spend(LearnSettings(privacy="local", noise=1.0))
     assert budget.spent == pytest.approx(one.spent)  # four times half the signal is once the whole
+
+
+def test_a_damaged_record_of_the_budget_gives_nothing_away(tmp_path: Path) -> None:
+    policy = Policy(kinds=["learn"], local_noise=1.0, epsilon=100.0)
+    settings, record = LearnSettings(privacy="local", noise=2.0), tmp_path / "spent.json"
+    Budget(record, policy).spend(settings)
+    whole = record.read_text()
+    squares = json.loads(whole)["mu_squared"]
+    for damaged in (whole.replace(str(squares), "0.001"), whole[:-9], "", "[]", "{}"):
+        record.write_text(damaged)
+        with pytest.raises(RefusedError, match="record of its privacy budget is damaged"):
+            Budget(record, policy).spend(settings)
+        assert record.read_text() == damaged
+    record.write_text(json.dumps({"mu_squared": squares}))  # as earlier versions wrote it
+    old = Budget(record, policy)
+    assert old.spent == pytest.approx(epsilon_of(2.0, 1, policy.delta, sensitivity=2.0))
 
 
 def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) -> None:

@@ -2,20 +2,25 @@
 
 import fcntl
 import json
+import logging
 import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ttpfl.checksum import is_sound, sealed, warn_of_old_format
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.federation.accountant import SENSITIVITY, check_delta, epsilon_of_mu
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.messages import ModelCard, Task
 from ttpfl.flower.typed import check_types
+from ttpfl.reading import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+log = logging.getLogger("ttpfl")
 
 SETTINGS: dict[str, type[RunSettings]] = {"learn": LearnSettings, "train": TrainSettings}
 
@@ -154,10 +159,22 @@ class Budget:
             if self._epsilon(squares) > self._policy.epsilon:
                 raise RefusedError(f"this site's privacy budget of {self._policy.epsilon:g} is used up")
             with written_in_one_step(self._path) as file:
-                file.write(json.dumps({"mu_squared": squares}).encode())
+                file.write(json.dumps(sealed({"mu_squared": squares})).encode())
 
     def _squares(self) -> float:
-        return float(json.loads(self._path.read_text())["mu_squared"]) if self._path.exists() else 0.0
+        """What was spent; a damaged record could say less than that, so nothing more is given away."""
+        if not self._path.exists():
+            return 0.0
+        try:
+            record = read_json(self._path)
+            if record.keys() == {"mu_squared"}:  # of an earlier version
+                warn_of_old_format(str(self._path))
+            elif not is_sound(record):
+                raise ValueError("its checksum does not match")
+            return float(record["mu_squared"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.error("%s is damaged (%s): restore it, or set epsilon anew and delete it", self._path, error)
+            raise RefusedError("this site's record of its privacy budget is damaged") from error
 
     def _epsilon(self, squares: float) -> float:
         return epsilon_of_mu(math.sqrt(squares), self._policy.delta) if squares else 0.0
