@@ -14,6 +14,7 @@ TINY = {"rounds": 1, "rate_rounds": 1, "clients": 8, "samples": 60, "patients": 
 """Arguments by their names: every example takes some of them."""
 
 
+@pytest.mark.filterwarnings("ignore::ttpfl.TtpflWarning")  # after one round, a model may well be at chance
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs_and_shows_what_adaptation_does(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = runpy.run_path(str(path))["main"]
