@@ -458,10 +458,8 @@ def test_forged_files_with_a_valid_checksum(
     tmp_path: Path, change: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = ttpfl.Rates.zeros(nn.Linear(3, 2))
-    real = rates_file._checksum
-    monkeypatch.setattr(
-        rates_file, "_checksum", lambda card, values: real(card.update(change) or card, values)
-    )
+    real = rates_file.sealed
+    monkeypatch.setattr(rates_file, "sealed", lambda card, tensors: real(card | change, tensors))
     rates.save(tmp_path / "forged")
     monkeypatch.undo()
     with pytest.raises(ttpfl.RatesFileError, match="forged"):

@@ -19,7 +19,8 @@ from ttpfl.account import Account, PrivateRun
 from ttpfl.errors import FederationError, RatesFileError
 from ttpfl.federation import LearnSettings, epsilon_of_rates, learn
 from ttpfl.federation.accountant import epsilon_of, epsilon_of_mu
-from ttpfl.learning import draw_cohort, learn_rates, refine_rates
+from ttpfl.learning import draw_cohort, refine_rates
+from ttpfl.rate_rounds import learn_rates
 from ttpfl.rates import Rates, average_rates
 
 PRIVATE = LearnSettings(

@@ -111,7 +111,7 @@ def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: P
 
 def test_epsilon_counts_the_rates_that_an_order_begins_with(sites: dict[str, Path], tmp_path: Path) -> None:
     begin_model(tmp_path / "model.safetensors")
-    settings = {**asdict(LEARN), "privacy": "local", "noise": 9.0}
+    settings = {**asdict(LEARN), "lr": 0.1, "privacy": "local", "noise": 9.0, "clip": 0.01}
     make = partial(Order, "learn", str(tmp_path / "model.safetensors"), sites=NAMES)
 
     def learned(name: str, rates: str | None, settings: dict[str, Any] = settings) -> Rates:
