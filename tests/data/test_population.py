@@ -350,7 +350,8 @@ def test_labels_of_own_target_clients_cannot_be_reached_either() -> None:
 def test_target_clients_have_no_labels_by_name() -> None:
     public = {name for name in dir(TargetClient) if not name.startswith("_")}
     assert public == {"shuffled", "stream", "tensor"}
-    assert set(TargetClient.__dataclass_fields__) == {"id", "domain", "corruption", "facts", "take", "ids"}
+    fields = {"id", "domain", "corruption", "facts", "take", "ids", "shuffled"}
+    assert set(TargetClient.__dataclass_fields__) == fields
 
 
 def test_answers_are_copies_by_client() -> None:

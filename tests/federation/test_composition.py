@@ -16,6 +16,7 @@ from small_clients import clients, mlp
 
 from ttpfl import rates_file
 from ttpfl.account import Account, PrivateRun
+from ttpfl.checksum import sealed
 from ttpfl.errors import FederationError, RatesFileError
 from ttpfl.federation import LearnSettings, epsilon_of_rates, learn
 from ttpfl.federation.accountant import epsilon_of, epsilon_of_mu
@@ -191,7 +192,7 @@ def rewritten(path: Path, **changes: Any) -> Path:
     card |= changes
     if changes["account"] is None:
         del card["account"]
-    card["checksum"] = rates_file._checksum(card, values)
+    card = sealed(card, {rates_file._UNNAMED: values})
     save_file({"rates": values}, path, metadata={"ttpfl": json.dumps(card)})
     return path
 
