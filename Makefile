@@ -28,11 +28,10 @@ help: ## What there is to do
 $(DEMO_READY): pyproject.toml $(wildcard requirements/*.lock)
 	@echo "Installing ttpfl and torch into $(VENV); this takes minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# Every file is compared with its hash, and nothing but what is listed is taken. torch first: the build for CPUs, if
-	# there is one.
-	$(LOCKED) requirements/torch-cpu.lock || $(LOCKED) requirements/torch.lock
+	# Every file is compared with its hash. torch first: the build for CPUs, if pip can find it, else the usual one.
+	$(LOCKED) requirements/torch-cpu.lock 2> /dev/null || $(LOCKED) requirements/torch.lock
 	$(LOCKED) requirements/demo.lock
-	# What torch's builds for GPUs need in addition; nothing for the other builds.
+	# The libraries that torch's builds for GPUs need, which are not locked; nothing for the other builds.
 	$(PIP) -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@

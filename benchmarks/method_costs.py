@@ -13,7 +13,7 @@ import torch
 import ttpfl
 from ttpfl import methods
 from ttpfl.arithmetic import channels_last
-from ttpfl.evaluation.cost import in_plain_passes
+from ttpfl.evaluation.cost import plain_seconds
 from ttpfl.methods import Knowledge
 
 LIMITS = dict.fromkeys(("t3a", "em", "em-online", "bbse", "lame"), 1.2) | {"tent": 3.5, "memo": 16 * 4.5}
@@ -47,7 +47,7 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in personal}
     for batch in stream:
         for name, adapt in personal.items():
-            times[name].append(in_plain_passes(seconds(adapt, batch), model, [batch]))
+            times[name].append(seconds(adapt, batch) / plain_seconds(model, [batch]))
     print(f"{'method':12} {'cost':>7} {'late':>7} {'limit':>7}")
     for name, ratios in times.items():
         limit = LIMITS.get(name, "")

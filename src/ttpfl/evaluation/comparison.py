@@ -18,7 +18,7 @@ from ttpfl.data.clients import SourceClient
 from ttpfl.data.parallel import cores, in_order
 from ttpfl.direction import check_finite
 from ttpfl.errors import BatchError, DataError
-from ttpfl.evaluation.cost import in_plain_passes
+from ttpfl.evaluation.cost import plain_seconds
 from ttpfl.evaluation.evaluator import Evaluator, plain
 from ttpfl.evaluation.memory import extra_bytes
 from ttpfl.evaluation.rows import ROWS, Row, head_line, read_rows, row_line
@@ -134,12 +134,13 @@ def _check_once(names: Sequence[str]) -> None:
 
 def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, knowledge: Knowledge) -> Row:
     personal, name = method.personal(model, knowledge), evaluator.target[client].id
+    batches = evaluator.stream(client)[0]
     try:
         figures, seconds = evaluator.judge(client, personal)
     except BatchError as error:
-        reason = _fault_of(model, evaluator.stream(client)[0]) or error
+        reason = _fault_of(model, batches) or error
         raise BatchError(f"{method.name} fails at client {name!r}: {reason}") from error
-    cost = in_plain_passes(seconds, model, evaluator.stream(client)[0])
+    cost = seconds / plain_seconds(model, batches)
     return {
         "method": method.name,
         "config": asdict(method),

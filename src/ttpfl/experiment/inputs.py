@@ -30,6 +30,7 @@ def training_inputs(config: Config) -> Inputs:
         "data": population_inputs(config),
         "model": {**asdict(config.model), **_network_code(config.model.name)},
         "train": _choices(config.train),
+        **({"streams": STREAMS} if config.train.eval_every else {}),
     }
 
 
@@ -40,7 +41,7 @@ def model_inputs(config: Config) -> Inputs:
 
 def learning_inputs(config: Config) -> Inputs:
     """A run of rate learning, whatever its number of rounds; its history may look at target clients."""
-    seen = _seen(config.test) if config.learn.eval_every else {}
+    seen = {**_seen(config.test), "streams": STREAMS} if config.learn.eval_every else {}
     return {"model": model_inputs(config), "learn": _choices(config.learn), **seen}
 
 

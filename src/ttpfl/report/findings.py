@@ -23,7 +23,7 @@ def findings(study: Study) -> list[Html]:
 
 
 def _best(study: Study) -> Html:
-    """Only a lead whose interval does not hold zero makes a method the best."""
+    """Only clear leads over all others make a method the best."""
     first, methods, cases = study.leaders, len(study.common), len(study.cases)
     accuracy = share(study.overall[first[0]].accuracy)
     where = f"over {study.clients} client{'s' * (study.clients > 1)}"
@@ -39,7 +39,8 @@ def _best(study: Study) -> Html:
     if len(first) > 1:
         return joined(of_all, _named(first), f" share the {top} ({value}), {where}.")
     lead = study.lead(*study.order[:2])
-    verb = f"is best by {what}" if lead.is_clear else f"has the {top}"
+    clear = all(study.lead(first[0], other).is_clear for other in study.order[1:])
+    verb = f"is best by {what}" if clear else f"has the {top}"
     figures = _accuracies(study, first[0]) if cases > 1 else ""
     said = f" {verb} ({value}){figures}, {where}. It is {_ahead(lead, study.order[1])}."
     return joined(of_all, _named(first), said)
