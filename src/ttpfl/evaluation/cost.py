@@ -19,8 +19,8 @@ def plain_seconds(model: nn.Module, batches: Sequence[Tensor]) -> float:
     """How long the plain model takes for a stream, in the memory layout that methods compute in.
 
     With small convolutions on a CPU that is about twice as fast as torch's default layout, in which every
-    method would look half as expensive. A busy machine only ever makes a pass slower, so that the faster of two
-    passes counts.
+    method would look half as expensive. A busy machine only ever makes a pass slower, so that the faster of
+    two passes counts.
 
     >>> import torch
     >>> plain_seconds(nn.Conv2d(3, 4, 3).eval(), [torch.zeros(2, 3, 8, 8)]) > 0
