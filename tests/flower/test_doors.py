@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.cli.config_utils import get_fab_metadata
 from flwr.common.config import get_fab_config
 from flwr.proto.fleet_pb2 import PushMessagesRequest
@@ -132,7 +132,7 @@ def test_a_message_of_another_app_is_refused_and_noted(tmp_path: Path) -> None:
     site = make_site(tmp_path, "north", 0)
     message = Message(RecordDict(), 1, "query.model")
     message.metadata.__dict__["_message_id"] = message.object_id
-    reply = answer(b"another", message, Context(1, 1, {"site": str(site)}, RecordDict(), {}))
+    reply = answer(site, b"another", message)
     assert reply.error.code == REFUSED
     assert "is not the one of this version of ttpfl" in reply.error.reason
     came, went = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
@@ -141,7 +141,7 @@ def test_a_message_of_another_app_is_refused_and_noted(tmp_path: Path) -> None:
     # What cannot be noted is refused all the same, without a word about why it cannot.
     (tmp_path / "audit.jsonl").unlink()
     (tmp_path / "audit.jsonl").mkdir()
-    reply = answer(b"another", message, Context(1, 1, {"site": str(site)}, RecordDict(), {}))
+    reply = answer(site, b"another", message)
     assert reply.error.reason == "failed (IsADirectoryError): the log of its Flower process says more"
 
 
