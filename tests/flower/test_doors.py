@@ -181,6 +181,7 @@ def test_a_site_is_its_key_and_its_number() -> None:
         NodeInfo(node_id=8, name="north", public_key=own),
         NodeInfo(node_id=7, name="north", public_key=other),
         NodeInfo(node_id=7, name="north", public_key=b"junk"),
+        NodeInfo(node_id=7, name="north", public_key=b"ssh-unknown AAAA"),
     ):
         known, strangers = recognised([node], identities)
         assert known == {}

@@ -106,7 +106,7 @@ def test_an_impostor_is_not_counted(federation: Federation, tmp_path: Path) -> N
             done = learn_over(federation, tmp_path / "run", "--rounds", "1", "--deadline", "30")
     assert done.returncode == 0, done.stderr
     assert history(tmp_path / "run")[0]["failed"] == ["north"]
-    assert f"node {node} calls itself north, but its key is not the one in federation.toml" in log(federation)
+    assert f"node {node} calls itself north, but its key is not the one in keys.toml" in log(federation)
     assert not (folder / "audit.jsonl").exists()  # it did not even get a task
     loopback.join(federation, ["north"], PATIENCE)
 
