@@ -21,6 +21,7 @@ from google.protobuf.message import Message as Said
 
 from ttpfl.flower.bundle import bundle, hash_of
 from ttpfl.flower.messages import ModelCard, model_records
+from ttpfl.flower.over_socket import listen
 
 
 @contextmanager
@@ -66,7 +67,9 @@ def hostile_runtime(path: Path, site: Path, command: str) -> Iterator[list[str]]
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingUnixStreamServer(str(path), Handler) as server:
+    with ThreadingUnixStreamServer(str(path), Handler, bind_and_activate=False) as server:
+        server.socket.close()
+        server.socket = listen(path)  # which takes long paths, too
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield asked

@@ -17,7 +17,7 @@ from in_process import make_site
 from ttpfl.errors import FederationError
 from ttpfl.flower.create import create, free_port
 from ttpfl.flower.folder import environment
-from ttpfl.flower.over_socket import answers
+from ttpfl.flower.over_socket import answers, listen
 from ttpfl.flower.site import runtime_socket
 from ttpfl.flower.site_node import served
 
@@ -78,8 +78,7 @@ def test_a_site_runs_once_and_a_killed_one_is_no_hindrance(tmp_path: Path) -> No
             with pytest.raises(FederationError, match="stop this site before"), served(create_app(), path):
                 pass
         assert not path.exists()
-        with socket.socket(socket.AF_UNIX) as killed:
-            killed.bind(str(path))
+        listen(path).close()  # what a killed process leaves
 
 
 def test_a_socket_that_cannot_be_made_is_named(tmp_path: Path) -> None:
