@@ -45,6 +45,8 @@ PICTURE = Limit("TTPFL_MAX_PICTURE_BYTES", 256 * 2**20)
 """Of one picture, decoded to four bytes per pixel."""
 TEXT = Limit("TTPFL_MAX_TEXT_BYTES", 256 * 2**20)
 """Of one JSON or TOML file."""
+REQUEST = Limit("TTPFL_MAX_REQUEST_BYTES", 16 * 2**20)
+"""Of one request of a site to the server. Arrays of any size fit: Flower sends them in pieces of 5 MiB."""
 STOPPED = Limit("TTPFL_STOPPED_WORKER_SECONDS", 60)
 """Until a worker process that somebody stopped (SIGSTOP) is replaced."""
 

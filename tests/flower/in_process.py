@@ -1,4 +1,4 @@
-"""Sites for tests, and a grid that calls their ClientApp in this process: all but the network."""
+"""Sites for tests, and a grid that calls their app in this process: all but the network."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor, nn
 
@@ -117,9 +117,8 @@ class InProcessGrid:
 
 
 def call(site: Path, message: Message) -> Message:
-    """What a site's ClientApp answers."""
-    context = Context(1, 1, {"site": str(site)}, RecordDict(), {})
-    return app(message, context)
+    """What a site's app answers."""
+    return app(site, message)
 
 
 class Clock:

@@ -117,6 +117,8 @@ def test_nobody_else_can_write_anything_whatever_the_umask_is(umask: int, tmp_pa
     for secret in (
         "certificates/ca.key",
         "certificates/server.key",
+        "federation.toml",
+        "keys.toml",
         "sites/north/key",
         "secret",
         "noise.key",
@@ -161,6 +163,18 @@ def test_a_host_that_is_none_is_refused(host: str, tmp_path: Path) -> None:
         Federation.read(federation.home)
 
 
+@pytest.mark.parametrize("name", ["trial\nExecStartPre=/bin/id", "a b", "$(id)", "../trial", ""])
+def test_a_federations_name_gets_into_no_script_unless_it_is_one(name: str, tmp_path: Path) -> None:
+    made = create(tmp_path / "trial", ["north"])
+    path, script = made.home / "federation.toml", made.superlink / "start.sh"
+    path.write_text(path.read_text().replace('"trial"', json.dumps(name)))
+    before = script.read_bytes()
+    done = CliRunner().invoke(app, ["flower", "renew", str(made.home)])
+    assert done.exit_code == 1
+    assert "cannot be a federation's name" in " ".join(done.output.split())
+    assert script.read_bytes() == before
+
+
 @pytest.mark.parametrize("port", ["0", "-1", "65536"])
 def test_a_port_that_is_none_is_refused(port: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["flower", "init", str(tmp_path / "f"), "--port", port])
@@ -183,7 +197,7 @@ def test_addresses(host: str, address: str, tmp_path: Path) -> None:
 
 def test_the_fingerprints_are_those_of_ssh_keygen(federation: Federation) -> None:
     """By RFC 4716 and OpenSSH: the SHA-256 of the key's wire form, in base64 without padding."""
-    said = tomllib.loads((federation.home / "federation.toml").read_text())["keys"]
+    said = tomllib.loads((federation.home / "keys.toml").read_text())
     assert said.keys() == set(federation.sites)
     for name in federation.sites:
         path = federation.site(name) / "key.pub"

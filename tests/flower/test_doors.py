@@ -11,30 +11,34 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Array, Message, RecordDict
 from flwr.cli.config_utils import get_fab_metadata
 from flwr.common.config import get_fab_config
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import Metadata
 from flwr.proto.node_pb2 import Node, NodeInfo
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.superlink.main import create_app
 from in_process import make_site
 
 from ttpfl.errors import RefusedError
-from ttpfl.flower import fleet_gate
 from ttpfl.flower.bundle import bundle, check_app, hash_of
 from ttpfl.flower.fleet_gate import FleetGate
 from ttpfl.flower.identity import Identity, fingerprint_of, recognised
 from ttpfl.flower.messages import REFUSED
 from ttpfl.flower.over_socket import answers, listen
 from ttpfl.flower.site_process import answer
+from ttpfl.limits import REQUEST
 
 
-def ask(path: str, body: bytes = b"", kind: str = "http") -> tuple[int | None, bytes | None]:
+def ask(
+    path: str, body: bytes = b"", kind: str = "http", declared: int | None = None
+) -> tuple[int | None, bytes | None]:
     """The status that the gate gives, and the body that the superlink behind it gets; None: nothing."""
     got: list[bytes] = []
     said: list[MutableMapping[str, Any]] = []
@@ -56,7 +60,9 @@ def ask(path: str, body: bytes = b"", kind: str = "http") -> tuple[int | None, b
     async def send(event: MutableMapping[str, Any]) -> None:
         said.append(event)
 
-    asyncio.run(FleetGate(superlink)({"type": kind, "path": path}, receive, send))
+    headers = [] if declared is None else [(b"content-length", str(declared).encode())]
+    scope = {"type": kind, "path": path, "headers": headers}
+    asyncio.run(FleetGate(superlink)(scope, receive, send))
     return said[0].get("status"), got[0] if got else None
 
 
@@ -97,15 +103,33 @@ def said_by(sender: int, *sources: int) -> bytes:
     return PushMessagesRequest(node=Node(node_id=sender), messages_list=messages).SerializeToString()
 
 
-def test_nobody_answers_in_the_name_of_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_answers_in_the_name_of_another_node(caplog: pytest.LogCaptureFixture) -> None:
     """Flower checks that the sender has its key, but not that it is who the answer says it is from."""
     path = "/v1/fleet/push-messages"
     own = said_by(7, 7)
     assert ask(path, own) == (200, own)
     for body in (said_by(7, 8), said_by(7, 7, 8), b"\xff\xff junk"):
         assert ask(path, body) == (403, None)
-    monkeypatch.setattr(fleet_gate, "LARGEST", len(own) - 1)
-    assert ask(path, own) == (403, None)
+    said = "refused: an answer that node 7 sends says that it is from node 8"
+    assert [record.getMessage() for record in caplog.records if record.name == "ttpfl"] == [said, said]
+
+
+def test_no_request_above_the_limit_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any path: Flower would hold all of it before it looks at the key."""
+    monkeypatch.setenv("TTPFL_MAX_REQUEST_BYTES", "100")
+    fleet = sorted(path for path in routes() if path.startswith("/v1/fleet/") and "push-messages" not in path)
+    assert "/v1/fleet/push-object" in fleet
+    for path in fleet:
+        assert ask(path, b"x" * 100, declared=100) == (200, b"x" * 100)
+        assert ask(path, b"x" * 101) == (413, None)
+        assert ask(path, declared=101) == (413, None)  # without a look at what comes
+    assert ask("/v1/fleet/push-messages", said_by(7, *[7] * 50)) == (413, None)
+
+
+def test_arrays_of_any_size_travel_in_pieces_below_the_limit() -> None:
+    array = Array(np.random.default_rng(0).random(3 * 2**20))  # 24 MiB
+    pieces = get_all_nested_objects(array).values()
+    assert max(len(piece.deflate()) for piece in pieces) < REQUEST.default / 2
 
 
 def test_the_app_has_no_code_and_is_one_that_flower_takes() -> None:
@@ -132,7 +156,7 @@ def test_a_message_of_another_app_is_refused_and_noted(tmp_path: Path) -> None:
     site = make_site(tmp_path, "north", 0)
     message = Message(RecordDict(), 1, "query.model")
     message.metadata.__dict__["_message_id"] = message.object_id
-    reply = answer(b"another", message, Context(1, 1, {"site": str(site)}, RecordDict(), {}))
+    reply = answer(site, b"another", message)
     assert reply.error.code == REFUSED
     assert "is not the one of this version of ttpfl" in reply.error.reason
     came, went = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
@@ -141,7 +165,7 @@ def test_a_message_of_another_app_is_refused_and_noted(tmp_path: Path) -> None:
     # What cannot be noted is refused all the same, without a word about why it cannot.
     (tmp_path / "audit.jsonl").unlink()
     (tmp_path / "audit.jsonl").mkdir()
-    reply = answer(b"another", message, Context(1, 1, {"site": str(site)}, RecordDict(), {}))
+    reply = answer(site, b"another", message)
     assert reply.error.reason == "failed (IsADirectoryError): the log of its Flower process says more"
 
 
@@ -181,6 +205,7 @@ def test_a_site_is_its_key_and_its_number() -> None:
         NodeInfo(node_id=8, name="north", public_key=own),
         NodeInfo(node_id=7, name="north", public_key=other),
         NodeInfo(node_id=7, name="north", public_key=b"junk"),
+        NodeInfo(node_id=7, name="north", public_key=b"ssh-unknown AAAA"),
     ):
         known, strangers = recognised([node], identities)
         assert known == {}

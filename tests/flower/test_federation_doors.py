@@ -24,8 +24,8 @@ from real_federation import PATIENCE, audit, federation_of_digits, history, lear
 from ttpfl.flower import control, loopback
 from ttpfl.flower.bundle import hash_of
 from ttpfl.flower.certificates import make_node_key
-from ttpfl.flower.create import free_port
 from ttpfl.flower.folder import Federation, environment
+from ttpfl.flower.site import runtime_socket
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 def test_only_the_fleet_api_is_on_the_network(federation: Federation) -> None:
     ports = {name: listening(federation, name) for name in ("superlink", *NAMES)}
     assert ports["superlink"] == {("0.0.0.0", federation.port)}
-    assert {address for name in NAMES for address, _ in ports[name]} == {"127.0.0.1"}
+    assert {name: ports[name] for name in NAMES} == {name: set() for name in NAMES}
     authority = ssl.create_default_context(cafile=federation.site("north") / "ca.crt")
     with httpx.Client(verify=authority, base_url=f"https://{federation.address}") as stranger:
         for path in (
@@ -53,9 +53,12 @@ def test_only_the_fleet_api_is_on_the_network(federation: Federation) -> None:
             assert stranger.post(path).status_code == 404, path
         assert stranger.post("/v1/fleet/pull-messages").status_code in (400, 401, 415)
     for name in NAMES:
-        (_, port) = ports[name].copy().pop()
-        url = f"http://127.0.0.1:{port}/v1/runtime/acquire-task"
-        assert httpx.post(url, headers={"content-type": "application/x-protobuf"}).is_client_error
+        path = runtime_socket(federation.site(name))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as stranger:
+            url = "http://site/v1/runtime/acquire-task"
+            assert stranger.post(url, headers={"content-type": "application/x-protobuf"}).is_client_error
 
 
 def test_the_servers_state_is_its_users_alone(federation: Federation) -> None:
@@ -97,13 +100,13 @@ def test_an_impostor_is_not_counted(federation: Federation, tmp_path: Path) -> N
             said = link.ListNodes(ListNodesRequest()).nodes_info
             return any(one.node_id == node and one.status == "online" for one in said)
 
-        with started(federation, [folder / "start.sh"], TTPFL_PORT=str(free_port())):
+        with started(federation, [folder / "start.sh"]):
             until(is_online)
             assert "north" not in control.connected(federation)
             done = learn_over(federation, tmp_path / "run", "--rounds", "1", "--deadline", "30")
     assert done.returncode == 0, done.stderr
     assert history(tmp_path / "run")[0]["failed"] == ["north"]
-    assert f"node {node} calls itself north, but its key is not the one in federation.toml" in log(federation)
+    assert f"node {node} calls itself north, but its key is not the one in keys.toml" in log(federation)
     assert not (folder / "audit.jsonl").exists()  # it did not even get a task
     loopback.join(federation, ["north"], PATIENCE)
 

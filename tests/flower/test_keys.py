@@ -1,6 +1,8 @@
 """Looking after keys, at Flower's own superlink."""
 
 import json
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from ttpfl.flower import control, loopback
 from ttpfl.flower.certificates import make_node_key
 from ttpfl.flower.create import create, renew
 from ttpfl.flower.folder import Federation
-from ttpfl.flower.identity import fingerprint_of, read_identities
+from ttpfl.flower.identity import OLD_MARK, fingerprint_of, read_identities
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def keys(federation: Federation) -> dict[int, str]:
 
 
 def bound(federation: Federation) -> dict[int, str]:
-    """The same, by `federation.toml`."""
+    """The same, by `keys.toml`."""
     known = read_identities(federation.home).values()
     return {identity.node: identity.fingerprint for identity in known if identity.node is not None}
 
@@ -105,6 +107,49 @@ def test_a_bad_key_does_not_cost_the_one_that_is_there(
     assert keys(federation) == before == bound(federation)
 
 
+@pytest.mark.parametrize("order", ["register", "rotate", "rotate with a key", "revoke"])
+def test_orders_leave_no_file_that_others_can_write(
+    order: str, federation: Federation, tmp_path: Path
+) -> None:
+    make_node_key(tmp_path / "new")
+    _keys_in_the_description(federation)
+    before = os.umask(0)
+    try:
+        control.register_all(federation)
+        if order == "revoke":
+            control.revoke(federation, "west")
+        elif order != "register":
+            control.rotate(federation, "west", tmp_path / "new.pub" if "key" in order else None)
+    finally:
+        os.umask(before)
+    for name in ("federation.toml", "keys.toml"):
+        assert stat.S_IMODE((federation.home / name).stat().st_mode) == 0o600, name
+    assert (federation.site("west") / "key.pub").stat().st_mode & 0o022 == 0
+
+
+def _keys_in_the_description(federation: Federation, mark: str = OLD_MARK) -> None:
+    """As the versions before had it."""
+    keys = (federation.home / "keys.toml").read_text().replace("\n[", "\n[keys.").split("\n", 1)[1]
+    with (federation.home / "federation.toml").open("a") as file:
+        file.write(f"\n{mark} (`ssh-keygen -lf key.pub`). ttpfl rewrites it.\n{keys}")
+    (federation.home / "keys.toml").unlink()
+
+
+@pytest.mark.parametrize("mark", [OLD_MARK, "# a comment of the operator's"])
+def test_keys_of_an_older_version_are_read_and_move_to_a_file_of_their_own(
+    mark: str, federation: Federation
+) -> None:
+    before = read_identities(federation.home)
+    _keys_in_the_description(federation, mark)
+    assert read_identities(federation.home) == before
+    control.register_all(federation)
+    control.rotate(federation, "west")
+    control.revoke(federation, "north")
+    assert keys(federation) == bound(federation)
+    assert Federation.read(federation.home) == federation
+    assert ("[keys." in (federation.home / "federation.toml").read_text()) == (mark != OLD_MARK)
+
+
 def test_what_an_operator_wrote_above_the_keys_stays(federation: Federation) -> None:
     path = federation.home / "federation.toml"
     path.write_text(f"# ours\n{path.read_text()}")
@@ -125,6 +170,7 @@ def test_a_federation_of_the_version_before_is_renewed_and_loses_nothing(federat
     path.write_text(
         f'name = "trial"\nhost = "127.0.0.1"\nport = {federation.port}\nsites = ["north", "south", "west"]\n'
     )
+    (federation.home / "keys.toml").unlink()
     (federation.superlink / "nodes.json").write_text(json.dumps(numbers))
     (federation.superlink / "start.sh").write_text("exec flower-superlink --host 0.0.0.0\n")
     policy = federation.site("north") / "site.toml"

@@ -138,12 +138,12 @@ def serve(home: Home) -> None:
 def join(
     folder: Annotated[Path, typer.Argument(help="The site's folder.", file_okay=False, exists=True)],
     superlink: Annotated[str, typer.Option(help="The server, as host:port.")],
-    port: Annotated[int, typer.Option(min=1, max=65535, help="A free port on 127.0.0.1.")] = 9094,
+    _port: Annotated[int | None, typer.Option("--port", hidden=True)] = None,  # of older start scripts
 ) -> None:
     """Run a site: it does what the installed ttpfl does, and refuses every other app (start.sh)."""
     from ttpfl.flower.site_node import join
 
-    join(folder, superlink, port)
+    join(folder, superlink)
 
 
 @app.command()

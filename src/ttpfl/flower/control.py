@@ -27,8 +27,15 @@ from ttpfl.files import written_in_one_step
 from ttpfl.flower.bundle import bundle, hash_of
 from ttpfl.flower.certificates import make_node_key, read_public_key
 from ttpfl.flower.create import check_current
-from ttpfl.flower.folder import FILE, Federation
-from ttpfl.flower.identity import Identity, fingerprint_of, read_identities, recognised, write_identities
+from ttpfl.flower.folder import Federation
+from ttpfl.flower.identity import (
+    KEYS,
+    Identity,
+    fingerprint_of,
+    read_identities,
+    recognised,
+    write_identities,
+)
 from ttpfl.flower.over_socket import answers, client_over
 
 
@@ -124,7 +131,7 @@ def register(federation: Federation, name: str) -> None:
         raise FederationError(f"{name!r} is registered already: use rotate to give it another key")
     if before.fingerprint != fingerprint:
         raise FederationError(
-            f"{federation.site(name) / 'key.pub'} is {fingerprint}, but {FILE} says "
+            f"{federation.site(name) / 'key.pub'} is {fingerprint}, but {KEYS} says "
             f"{before.fingerprint} of {name!r}: use rotate to give it another key"
         )
     # As Flower keeps keys.
@@ -172,7 +179,7 @@ def rotate(federation: Federation, name: str, public_key: Path | None = None) ->
     if given is None:
         make_node_key(folder / "key")
     else:
-        with written_in_one_step(folder / "key.pub") as file:
+        with written_in_one_step(folder / "key.pub", mode=0o644) as file:
             file.write(given)
     known = read_identities(federation.home)
     fingerprint = fingerprint_of((folder / "key.pub").read_bytes())

@@ -15,7 +15,16 @@ from ttpfl._version import __version__
 from ttpfl.errors import FederationError
 from ttpfl.files import written_in_one_step
 from ttpfl.flower import certificates
-from ttpfl.flower.folder import FILE, LOOPBACK, VERSION, Federation, check_host, check_port, check_site_name
+from ttpfl.flower.folder import (
+    FILE,
+    LOOPBACK,
+    VERSION,
+    Federation,
+    check_host,
+    check_name,
+    check_port,
+    check_site_name,
+)
 from ttpfl.flower.identity import Identity, fingerprint_of, read_identities, write_identities
 
 HERE = Path(__file__).parent
@@ -38,7 +47,7 @@ def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int 
     names = tuple(check_site_name(name) for name in sites)
     if not names or len(set(names)) != len(names):
         raise FederationError(f"sites are {', '.join(names) or 'missing'}: give each a name of its own")
-    federation = Federation(home, check_site_name(home.name), host, port, names)
+    federation = Federation(home, check_name(home.name), host, port, names)
     with _private():
         for folder in (federation.certificates, federation.superlink, home / "sites"):
             folder.mkdir(parents=True)
@@ -104,12 +113,12 @@ def _write_description(federation: Federation) -> None:
         f"# The order gives each site its number: add new ones at the end.\n"
         f"sites = {json.dumps(list(federation.sites))}\n"
     )
-    with written_in_one_step(federation.home / FILE) as file:
+    with written_in_one_step(federation.home / FILE, mode=0o600) as file:
         file.write(text.encode())
 
 
 def _note_keys(federation: Federation) -> None:
-    """Say in the description whose key is whose, if it does not: from what the folder has of each site."""
+    """Say whose key is whose, where that is not known: from what the folder has of each site."""
     identities, numbers = read_identities(federation.home), federation.superlink / "nodes.json"
     nodes = json.loads(numbers.read_text()) if numbers.exists() else {}
     for name in federation.sites:

@@ -1,16 +1,22 @@
 """The only door of a superlink to the outside: sites may fetch tasks and answer them, and nothing else.
 
 Flower serves everything on one port: what sites need (`/v1/fleet`), what starts runs and registers keys
-(`/v1/control`), and what apps use (`/v1/runtime`). This lets through the first alone. It also compares who an
-answer says it is from with who sends it, which Flower does not.
+(`/v1/control`), and what apps use (`/v1/runtime`). This lets through the first alone, and no request above a
+limit, since Flower checks keys only once it holds all of it. It also compares who an answer says it is from
+with who sends it, which Flower does not.
 """
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from google.protobuf.message import DecodeError
+
+from ttpfl.limits import REQUEST
+
+log = logging.getLogger("ttpfl")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -19,8 +25,6 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = re.compile(r"/v1/fleet/[a-z-]+")
 ANSWER = "/v1/fleet/push-messages"
-LARGEST = 16 * 2**20
-"""Bytes of an answer without its arrays, which travel one by one."""
 
 
 class FleetGate:
@@ -28,14 +32,15 @@ class FleetGate:
 
     def __init__(self, superlink: Application) -> None:
         self._superlink = superlink
+        self._largest = REQUEST.value
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a site's request, or refuse it."""
         if scope["type"] != "http" or not OPEN.fullmatch(scope["path"]):
             await _refuse(scope, send, 404)
-        elif scope["path"] != ANSWER:
-            await self._superlink(scope, receive, send)
-        elif (body := await _body(receive)) is None or not is_own_answer(body):
+        elif (body := await _body(scope, receive, self._largest)) is None:
+            await _refuse(scope, send, 413)
+        elif scope["path"] == ANSWER and not is_own_answer(body):
             await _refuse(scope, send, 403)
         else:
             await self._superlink(scope, _again(body, receive), send)
@@ -47,10 +52,18 @@ def is_own_answer(body: bytes) -> bool:
         request = PushMessagesRequest.FromString(body)
     except DecodeError:
         return False
-    return all(message.metadata.src_node_id == request.node.node_id for message in request.messages_list)
+    sender = request.node.node_id
+    for message in request.messages_list:
+        if (source := message.metadata.src_node_id) != sender:
+            log.warning("refused: an answer that node %d sends says that it is from node %d", sender, source)
+            return False
+    return True
 
 
-async def _body(receive: Receive) -> bytes | None:
+async def _body(scope: Scope, receive: Receive, largest: int) -> bytes | None:
+    """All of it, as Flower would hold it as well; None if it is too large."""
+    if _declared(scope) > largest:
+        return None
     parts, size = [], 0
     while True:
         event = await receive()
@@ -58,10 +71,16 @@ async def _body(receive: Receive) -> bytes | None:
             return None  # gone before it had said everything
         parts.append(event.get("body", b""))
         size += len(parts[-1])
-        if size > LARGEST:
+        if size > largest:
             return None
         if not event.get("more_body"):
             return b"".join(parts)
+
+
+def _declared(scope: Scope) -> int:
+    """The bytes that the sender says will come; 0 if it does not say."""
+    said = dict(scope["headers"]).get(b"content-length", b"")
+    return int(said) if said.isdigit() else 0
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
@@ -77,5 +96,5 @@ async def _refuse(scope: Scope, send: Send, status: int) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
     elif scope["type"] == "http":
-        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.start", "status": status, "headers": [(b"connection", b"close")]})
         await send({"type": "http.response.body", "body": b""})

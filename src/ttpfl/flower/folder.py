@@ -37,7 +37,7 @@ class Federation:
             check_types(cls, said)
             host, port = check_host(said["host"]), check_port(said["port"])
             sites = tuple(check_site_name(name) for name in said["sites"])
-            return cls(home, said["name"], host, port, sites, said.get("version", 1))
+            return cls(home, check_name(said["name"]), host, port, sites, said.get("version", 1))
         except FileNotFoundError:
             raise FederationError(f"{home} is no federation: make one with ttpfl flower init") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -77,17 +77,28 @@ class Federation:
         return self.home / "sites" / name
 
 
+def check_name(name: str, whose: str = "a federation") -> str:
+    """The name, if it can be that of a folder anywhere: it gets into scripts and units of systemd.
+
+    >>> check_name("my trial")
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.FederationError: 'my trial' cannot be a federation's name: use letters, digits, - and _
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", name):
+        raise FederationError(f"{name!r} cannot be {whose}'s name: use letters, digits, - and _")
+    return name
+
+
 def check_site_name(name: str) -> str:
-    """The name, if it can be that of a folder anywhere.
+    """The same for a site.
 
     >>> check_site_name("../north")
     Traceback (most recent call last):
         ...
     ttpfl.errors.FederationError: '../north' cannot be a site's name: use letters, digits, - and _
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", name):
-        raise FederationError(f"{name!r} cannot be a site's name: use letters, digits, - and _")
-    return name
+    return check_name(name, "a site")
 
 
 def check_host(host: str) -> str:

@@ -1,13 +1,13 @@
-"""Who a site is: the fingerprint of its key and the superlink's number for it, kept in `federation.toml`."""
+"""Who a site is: the fingerprint of its key and the superlink's number for it, kept in `keys.toml`."""
 
 import base64
 import hashlib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -18,8 +18,14 @@ from cryptography.hazmat.primitives.serialization import (
 from ttpfl.errors import FederationError
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.folder import FILE
+from ttpfl.reading import read_toml
 
-MARK = "# Below: which key each site has (`ssh-keygen -lf key.pub`). ttpfl rewrites it; edit above this line."
+KEYS = "keys.toml"
+HEAD = (
+    "# Which key each site has (`ssh-keygen -lf key.pub`). Written by ttpfl flower: register, rotate, revoke."
+)
+OLD_MARK = "# Below: which key each site has"
+"""Where the keys began in `federation.toml`, which had them at first."""
 
 
 @dataclass(frozen=True)
@@ -49,26 +55,31 @@ def fingerprint_of(public_key: bytes) -> str:
 
 def read_identities(home: Path) -> dict[str, Identity]:
     """By the sites' names."""
+    path = home / KEYS if (home / KEYS).exists() else home / FILE
     try:
-        table = tomllib.loads((home / FILE).read_text()).get("keys", {})
+        said = read_toml(path)
+        table = said if path.name == KEYS else said.get("keys", {})
         return {
             name: Identity(str(entry["fingerprint"]), None if "node" not in entry else int(entry["node"]))
             for name, entry in table.items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FederationError(f"{home / FILE}: its table [keys] cannot be read: {error!r}") from None
+        raise FederationError(f"{path}: the sites' keys cannot be read: {error!r}") from None
 
 
 def write_identities(home: Path, identities: Mapping[str, Identity]) -> None:
-    """In place of those in the file; what stands above them stays as it is."""
-    above = (home / FILE).read_text().split(MARK)[0].rstrip("\n")
+    """In place of those that were known."""
     tables = [
-        "\n".join([f"[keys.{name}]", *(f"{key} = {_quoted(value)}" for key, value in entry)])
+        "\n".join([f"[{name}]", *(f"{key} = {_quoted(value)}" for key, value in entry)])
         for name, identity in identities.items()
         if (entry := [pair for pair in asdict(identity).items() if pair[1] is not None])
     ]
-    with written_in_one_step(home / FILE) as file:
-        file.write("\n\n".join([above, MARK, *tables, ""]).encode())
+    with written_in_one_step(home / KEYS, mode=0o600) as file:
+        file.write("\n\n".join([HEAD, *tables, ""]).encode())
+    above, found, _ = (home / FILE).read_text().partition(OLD_MARK)
+    if found:
+        with written_in_one_step(home / FILE, mode=0o600) as file:
+            file.write(f"{above.rstrip()}\n".encode())
 
 
 def _quoted(value: str | int) -> str:
@@ -83,7 +94,7 @@ def recognised(
     >>> class Said:
     ...     node_id, name, public_key = 7, "north", b"-----BEGIN nothing"
     >>> recognised([Said()], {"north": Identity("SHA256:abc", 7)})
-    ({}, {'north': 'node 7 calls itself north, but its key is not the one in federation.toml'})
+    ({}, {'north': 'node 7 calls itself north, but its key is not the one in keys.toml'})
     """
     known: dict[str, int] = {}
     strangers: dict[str, str] = {}
@@ -95,7 +106,7 @@ def recognised(
             known[node.name] = node.node_id
         else:
             strangers[node.name] = (
-                f"node {node.node_id} calls itself {node.name}, but its key is not the one in {FILE}"
+                f"node {node.node_id} calls itself {node.name}, but its key is not the one in {KEYS}"
             )
     return known, {name: reason for name, reason in strangers.items() if name not in known}
 
@@ -103,5 +114,5 @@ def recognised(
 def _fingerprint_or_nothing(public_key: bytes) -> str:
     try:
         return fingerprint_of(public_key)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         return ""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ttpfl.errors import FederationError
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.control import connected, nodes, program, register_all
-from ttpfl.flower.create import check_current, free_port
+from ttpfl.flower.create import check_current
 from ttpfl.flower.folder import Federation, environment
 from ttpfl.flower.over_socket import answers
 
@@ -81,7 +81,6 @@ def start(federation: Federation, name: str) -> None:
             env={
                 **environment(folder / "flwr"),  # as the script itself sets it
                 "PATH": path,
-                "TTPFL_PORT": str(free_port()),
                 STARTED_IN: str(folder),
             },
             stdin=subprocess.DEVNULL,

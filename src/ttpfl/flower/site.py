@@ -13,6 +13,11 @@ from ttpfl.reading import read_toml
 LAYOUTS = ("arrays", "folder")
 
 
+def runtime_socket(folder: Path) -> Path:
+    """Where a site's supernode and the processes for its messages talk to each other."""
+    return folder / "flwr" / "runtime.sock"
+
+
 @dataclass(frozen=True)
 class Site:
     """What `site.toml` says. Paths in it are relative to its own folder."""

@@ -1,4 +1,4 @@
-"""The Flower ClientApp: a message comes, is noted, checked and answered; the answer is noted and goes.
+"""The app at a site: a message comes, is noted, checked and answered; the answer is noted and goes.
 
 Every message starts a process of its own, so torch is imported only where there is something to compute.
 """
@@ -6,8 +6,7 @@ Every message starts a process of its own, so torch is imported only where there
 import logging
 from pathlib import Path
 
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Error, Message, RecordDict
 
 from ttpfl.errors import RefusedError
 from ttpfl.flower.messages import (
@@ -27,37 +26,28 @@ from ttpfl.flower.site import Site
 log = logging.getLogger("ttpfl")
 
 
-class SiteApp(ClientApp):
-    """Answers every message itself, of whatever type.
+def app(file: Path, message: Message) -> Message:
+    """A site's reply to a message of whatever type, by its `site.toml`; of an error only its kind.
 
-    Flower would send the text of whatever escapes from here to the server, and also raises for messages of a
-    type that it knows no function for, before anybody could note them.
+    Not a ClientApp of Flower, which would send the text of whatever escapes from here to the server, and also
+    raises for messages of a type that it knows no function for, before anybody could note them.
     """
-
-    def __call__(self, message: Message, context: Context) -> Message:
-        """The reply; of an error only its kind."""
-        try:
-            return _answered(_site(context), message)
-        except Exception as error:  # in site.toml, or in writing the audit log: there is nowhere to note it
-            return _unanswered(message, error)
-
-    def refuse(self, message: Message, context: Context, refusal: RefusedError, **more: str) -> Message:
-        """The reply to a message that is not for this app, which is noted like all others, with `more`."""
-        try:
-            audit = _site(context).audit
-            audit.note("in", message, **more)
-            reply = Message(Error(REFUSED, f"refused: {refusal}"), reply_to=message)
-            audit.note("out", reply)
-            return reply
-        except Exception as error:
-            return _unanswered(message, error)
+    try:
+        return _answered(Site.read(file), message)
+    except Exception as error:  # in site.toml, or in writing the audit log: there is nowhere to note it
+        return _unanswered(message, error)
 
 
-app = SiteApp()
-
-
-def _site(context: Context) -> Site:
-    return Site.read(Path(str(context.node_config["site"])))
+def refuse(file: Path, message: Message, refusal: RefusedError, **more: str) -> Message:
+    """The reply to a message that is not for this app, which is noted like all others, with `more`."""
+    try:
+        audit = Site.read(file).audit
+        audit.note("in", message, **more)
+        reply = Message(Error(REFUSED, f"refused: {refusal}"), reply_to=message)
+        audit.note("out", reply)
+        return reply
+    except Exception as error:
+        return _unanswered(message, error)
 
 
 def _unanswered(message: Message, error: Exception) -> Message:
