@@ -15,7 +15,6 @@ from typing import Any
 
 from ttpfl._version import __version__
 from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
-from ttpfl.errors import LimitError
 from ttpfl.experiment.provenance import versions
 from ttpfl.files import written_in_one_step
 from ttpfl.reading import open_regular, read_json
@@ -168,11 +167,14 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def kept(path: Path) -> dict[str, Any] | None:
-    """What `write` wrote, or None if it is not there, or damaged: it can be computed again."""
+    """What `write` wrote, or None if it is not there, or damaged: it can be computed again.
+
+    A LimitError is no damage: a limit can be set differently, and then the file is as good as before.
+    """
     try:
         return read(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, LimitError) as error:
+    except (OSError, ValueError, KeyError) as error:
         log.warning("%s is damaged (%s), and is not used", path, error)
         return None
