@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from in_process import BUILD, arrays_of, begin_model, call, make_site
 
 from ttpfl.checksum import sealed
@@ -24,6 +24,7 @@ from ttpfl.flower.audit import Audit
 from ttpfl.flower.messages import FAILED, LACKING, REFUSED, Task, model_records, task_records
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.policy import Budget, Policy
+from ttpfl.flower.replies import failure_of
 from ttpfl.flower.site import Site
 from ttpfl.models import build
 from ttpfl.network import weights_hash
@@ -498,3 +499,9 @@ def test_pictures_in_folders_keep_the_federations_classes(tmp_path: Path, model:
     (tmp_path / "site.toml").write_text(f'name = "n"\nlayout = "folder"\nclasses = {names}')
     client = client_of(Site.read(tmp_path / "site.toml"))
     assert set(client.train_labels.tolist()) | set(client.validation_labels.tolist()) == {3, 7}
+
+
+def test_a_reason_of_a_site_is_one_line() -> None:
+    order = Message(RecordDict(), 7, "train")
+    reply = Message(Error(FAILED, "the disk is full\nround 3: all is well\u200b"), reply_to=order)
+    assert failure_of(reply) == "the disk is full\\u000around 3: all is well\\u200b"

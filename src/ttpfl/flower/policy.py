@@ -199,7 +199,7 @@ def _squares_in(record: Any, path: Path) -> float:
         (record.get("format"), record.get("version")) != (FORMAT, VERSION)
     ):
         raise ValueError("its format is not known")
-    squares = record.get("mu_squared")
+    squares: Any = record.get("mu_squared")
     if type(squares) not in (int, float) or not 0 <= squares <= sys.float_info.max:
         raise ValueError(f"it says that {squares!r:.60} was spent")
     return float(squares)
