@@ -15,6 +15,7 @@ from typing import Any
 
 from ttpfl._version import __version__
 from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
+from ttpfl.errors import LimitError
 from ttpfl.experiment.provenance import versions
 from ttpfl.files import written_in_one_step
 from ttpfl.reading import open_regular, read_json
@@ -175,6 +176,8 @@ def kept(path: Path) -> dict[str, Any] | None:
         return read(path)
     except FileNotFoundError:
         return None
+    except LimitError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         log.warning("%s is damaged (%s), and is not used", path, error)
         return None
