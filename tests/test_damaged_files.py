@@ -15,7 +15,7 @@ import ttpfl
 from ttpfl.checksum import sealed
 from ttpfl.cli import app
 from ttpfl.cli.foreign import model_in
-from ttpfl.errors import ModelError, ReportError
+from ttpfl.errors import LimitError, ModelError, ReportError
 from ttpfl.experiment.store import Store
 from ttpfl.models.files import load_model, read_card, save_model
 from ttpfl.models.weights import load_backbone
@@ -211,6 +211,25 @@ def test_what_looks_like_an_earlier_version_beside_files_of_this_one_is_damaged(
     (path,) = tmp_path.glob("model/*/done.json")
     path.write_text("{}")
     assert stage(tmp_path) == ({"accuracy": 0.607}, ["model"])
+
+
+def test_a_wrong_limit_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store(tmp_path).get("sum", {}, lambda _: {"is": 3})
+    monkeypatch.setenv("TTPFL_MAX_TEXT_BYTES", "abc")
+    again = Store(tmp_path)
+    with pytest.raises(LimitError, match="TTPFL_MAX_TEXT_BYTES is 'abc'"):
+        again.get("sum", {}, lambda _: {"is": "computed again"})
+    assert again.computed == []
+    monkeypatch.undo()
+    assert again.get("sum", {}, lambda _: {"is": "computed again"}) == {"is": 3}
+
+
+def test_a_card_under_a_damaged_key_is_missed(model_file: Path) -> None:
+    data = model_file.read_bytes()
+    model_file.write_bytes(data.replace(b'"ttpfl":', b'"tupfl":', 1))
+    assert model_file.read_bytes() != data
+    with pytest.raises(ModelError, match="its card is not under the key 'ttpfl', so it is damaged"):
+        load_model(model_file, ttpfl.models.build(**BUILD))
 
 
 def test_changed_results_are_refused(tmp_path: Path) -> None:

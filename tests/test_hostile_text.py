@@ -16,6 +16,7 @@ from ttpfl.cli.messages import say
 from ttpfl.cli.output import answer
 from ttpfl.cli.predictions import writer
 from ttpfl.folder_stream import Prediction
+from ttpfl.printable import printable
 from ttpfl.report.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,7 +70,30 @@ def test_halves_of_surrogate_pairs_in_results(tmp_path: Path) -> None:
     assert "a\\ud800b" in (tmp_path / "report.html").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1"])
+@pytest.mark.parametrize("hidden", ["\u200b", "\u00ad", "\u2060", "\U000e0041", "\ufeff", "\u2028"])
+def test_what_cannot_be_seen_is_written_out(hidden: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printable(f"no{hidden}rth").isascii()
+    answer({"site": f"no{hidden}rth"}, as_json=True)
+    shown = capsys.readouterr().out
+    assert shown.isascii()
+    assert json.loads(shown) == {"site": f"no{hidden}rth"}
+
+
+FORMULAS = [
+    "=cmd|' /C calc'!A0",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1",
+    "\n=1+1",
+    "\n1",
+    " =1+1",
+    "\uff1d1",
+    "\uff0b1",
+]
+
+
+@pytest.mark.parametrize("name", [*FORMULAS, "\uff0d1", "\uff201", "\u00a0=1"])
 def test_no_cell_is_a_formula(name: str) -> None:
     text = io.StringIO()
     write = writer(text, (name, "dog"), probabilities=True, as_json=False)

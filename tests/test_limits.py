@@ -2,6 +2,8 @@
 
 import os
 import struct
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 import zlib
@@ -13,18 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import ttpfl
 from ttpfl.data import from_huggingface
 from ttpfl.data.manifest import read as read_manifest
-from ttpfl.data.pictures import Unreadable, decode
+from ttpfl.data.pictures import Unreadable, as_rgb, decode
 from ttpfl.data.storage import read_images, read_npz
 from ttpfl.errors import DataError, FederationError, LimitError, ModelError, RecipeError
 from ttpfl.experiment.recipe import read as read_recipe
 from ttpfl.models.files import load_model
 from ttpfl.models.weights import read_weights
 from ttpfl.rates import Rates
-from ttpfl.reading import read_json
+from ttpfl.reading import read_bytes, read_json
 
 
 def peak_of(do: Callable[[], Any]) -> int:
@@ -67,6 +70,28 @@ def test_an_npz_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_images(path)[0].shape == (64, 1024, 1024)
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_npz_whose_stated_sizes_bound_nothing(tmp_path: Path, method: int) -> None:
+    """A small array is stated; 64 MiB follow it inside the packed member."""
+    small = BytesIO()
+    np.save(small, np.zeros((4, 8, 8), np.uint8))
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("x.npy", small.getvalue() + bytes(2**26))
+    data = bytearray(path.read_bytes())
+    for signature, checksum_at, size_at in ((b"PK\x03\x04", 14, 22), (b"PK\x01\x02", 16, 24)):
+        begin = data.find(signature)
+        struct.pack_into("<L", data, begin + checksum_at, zlib.crc32(small.getvalue()))
+        struct.pack_into("<L", data, begin + size_at, len(small.getvalue()))
+    path.write_bytes(data)
+
+    def attempt() -> None:
+        with pytest.raises(DataError, match=rf"zip method {method}, .* numpy\.savez_compressed"):
+            read_npz(path)
+
+    assert peak_of(attempt) < 2**20
+
+
 def test_an_npz_that_announces_more_than_it_has(tmp_path: Path) -> None:
     header = BytesIO()
     about = {"descr": "<f8", "fortran_order": False, "shape": (2**40,)}
@@ -92,11 +117,70 @@ def png(path: Path, width: int, height: int) -> Path:
 
 
 def test_a_picture_that_decodes_to_too_much(tmp_path: Path) -> None:
-    (found,) = decode([png(tmp_path / "a.png", 9000, 9000)], (32, 32))
+    (found,) = decode([png(tmp_path / "a.png", 5000, 5000)], (32, 32))
     assert isinstance(found, Unreadable)
     assert (
-        "takes 324000000 bytes, more than the limit of 268435456: set TTPFL_MAX_PICTURE_BYTES" in found.reason
+        "takes 100000000 bytes, more than the limit of 67108864: set TTPFL_MAX_PICTURE_BYTES" in found.reason
     )
+
+
+PEAK = """
+import os, resource, sys
+from pathlib import Path
+from ttpfl.data.pictures import decode
+os.cpu_count = lambda: 6
+[_] = decode([Path(sys.argv[1])], (32, 32))  # whatever is imported late
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = list(decode([Path(sys.argv[2])] * 6, (32, 32)))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, {one.shape for one in found})
+"""
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_pictures_at_the_limit_take_turns(tmp_path: Path, mode: str) -> None:
+    """Two are decoded at a time, on however many cores, with one more picture of their size each."""
+    Image.new(mode, (8, 8)).save(tmp_path / "small.png")
+    Image.new(mode, (4096, 2048)).save(tmp_path / "large.png", compress_level=1)
+    command = [sys.executable, "-c", PEAK, str(tmp_path / "small.png"), str(tmp_path / "large.png")]
+    environment = {**os.environ, "TTPFL_MAX_PICTURE_BYTES": str(2**25)}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    peak, shapes = done.stdout.split(" ", 1)
+    assert shapes == "{(32, 32, 3)}\n"
+    assert int(peak) * 1024 < 2 * (2 * 2**25) + 2**25
+
+
+def test_pictures_wait_for_room_and_all_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / f"{number}.png" for number in range(20)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (10 + number % 3, 10), (number, 0, 0)).save(path)
+    monkeypatch.setenv("TTPFL_MAX_PICTURE_BYTES", str(4 * 12 * 10))
+    found = list(decode(paths, None))
+    assert [one[0, 0, 0] for one in found if not isinstance(one, Unreadable)] == list(range(20))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "CMYK", "1"])
+@pytest.mark.parametrize("size", [None, (20, 30)])
+def test_bands_change_nothing(mode: str, size: tuple[int, int] | None) -> None:
+    """The same bytes as from a whole picture at once."""
+    random = np.random.default_rng(0)
+    picture = Image.fromarray(random.integers(256, size=(700, 900, 4)).astype(np.uint8), "RGBA").convert(mode)
+    if mode == "P":
+        picture.info["transparency"] = 3
+    whole = picture.convert("RGBA")
+    whole = Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole).convert("RGB")
+    if mode in ("RGB", "L", "CMYK", "1"):
+        whole = picture.convert("RGB")
+    if size is not None:
+        whole = whole.resize(size[::-1], Image.Resampling.BILINEAR)
+    assert np.array_equal(as_rgb(picture, size), np.array(whole))
+
+
+def test_a_file_that_has_more_than_it_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that grows meanwhile; files in /proc state that they are empty."""
+    monkeypatch.setenv("TTPFL_MAX_TEXT_BYTES", "10")
+    assert os.stat("/proc/self/status").st_size == 0
+    with pytest.raises(LimitError, match="set TTPFL_MAX_TEXT_BYTES"):
+        read_bytes("/proc/self/status")
 
 
 def test_a_model_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

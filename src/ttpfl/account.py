@@ -15,6 +15,7 @@ from torch import Tensor
 CHANGED = "the values were changed after they were learned, or set by hand"
 UNPROTECTED = "learned without privacy"
 NO_NOISE = "learned with no noise, or hardly any"
+BEFORE_ACCOUNTS = "written before accounts existed: what its run began with is unknown"
 LEAST_NOISE = 1e-6  # below, epsilon would have 12 digits or more
 
 
@@ -97,26 +98,17 @@ class Account:
 
     @classmethod
     def of_old_file(cls, learned: Mapping[str, Any], values: Tensor) -> "Account":
-        """For a file from before there were accounts: what its record of epsilon says, else no bound.
+        """For a file from before there were accounts: no bound, unless nothing was ever learned.
+
+        Such a file recorded the epsilon of its last run alone, not what that run began with.
 
         >>> Account.of_old_file({"privacy": "none"}, torch.ones(2)).no_bound
         'learned without privacy'
         """
         if not learned and not bool(values.any()):
             return cls()
-        if learned.get("privacy") in (None, "none") or "spent" not in learned:
-            return cls(no_bound=UNPROTECTED)
-        try:
-            kept = {name: learned[name] for name in ("privacy", "noise", "clip", "rounds", "clients", "seed")}
-            run = PrivateRun(
-                **kept,
-                cohort=learned.get("cohort") or kept["clients"],
-                participations=learned["spent"]["participations"],
-                result=digest(values),
-            )
-        except (KeyError, TypeError, ValueError):
-            return cls(no_bound="the file's record of its privacy makes no sense")
-        return cls((run,), values=run.result)
+        recorded = learned.get("privacy") not in (None, "none") and "spent" in learned
+        return cls(no_bound=BEFORE_ACCOUNTS if recorded else UNPROTECTED)
 
 
 def together(accounts: Iterable[Account], values: Tensor) -> Account:

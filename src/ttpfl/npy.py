@@ -30,8 +30,17 @@ _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 def unpacked_size(path: str | PathLike[str] | IO[bytes]) -> int:
-    """The bytes that all members of a zip archive say they have."""
+    """The bytes that all members of a zip archive say they have; a ValueError if they may unpack to more.
+
+    For bz2 and LZMA Python unpacks all that it has read of a member, whatever size the archive states.
+    """
     with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(
+                    f"{member.filename} is packed with zip method {member.compress_type}, "
+                    "but only stored and deflated members are read"
+                )
         return sum(member.file_size for member in archive.infolist())
 
 

@@ -1,15 +1,31 @@
 """Text from elsewhere on a terminal: nothing in it may move the cursor, change colours or hide text."""
 
-import re
+from unicodedata import category
 
-# Controls (C0, DEL, C1), marks that reorder text, and halves of surrogate pairs, which cannot be encoded.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Controls, invisible characters and marks that reorder text, halves of surrogate pairs (which cannot be
+# encoded), and Unicode's own separators of lines.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
-def printable(text: str) -> str:
-    r"""The text with control characters as escapes that can be read; only newlines and tabs stay.
+def printable(text: str, keep: str = "\n\t") -> str:
+    r"""The text with control and invisible characters as escapes that can be read, but for those in `keep`.
 
     >>> print(printable("north\x1b[2J \u202e"))
     north\u001b[2J \u202e
     """
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return "".join(_escape(one) if one not in keep and category(one) in _HIDDEN else one for one in text)
+
+
+def one_line(text: str) -> str:
+    r"""The same for a text that must stay on its line, such as one of a log.
+
+    >>> print(one_line("full\nround 3: all is well"))
+    full\u000around 3: all is well
+    """
+    return printable(text, keep="")
+
+
+def _escape(character: str) -> str:
+    """As JSON and Python write it; beyond four digits JSON has the two halves of a surrogate pair."""
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))

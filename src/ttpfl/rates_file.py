@@ -5,7 +5,6 @@ holds a checksum over itself and the tensor, since safetensors has none.
 """
 
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -23,8 +22,6 @@ from ttpfl.errors import RatesFileError
 from ttpfl.files import written_in_one_step
 from ttpfl.network import ModuleSpec
 from ttpfl.reading import parse_json, regular_size
-
-log = logging.getLogger("ttpfl")
 
 FORMAT = "ttpfl.rates"
 VERSION = 1
@@ -80,20 +77,11 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
     modules = tuple(_module(*row) for row in card["modules"])
     if values.dtype != torch.float32 or len({spec.name for spec in modules}) != len(modules):
         raise RatesFileError("holds values that are not float32, or a module twice")
-    account = _account(card, values)
-    return {"values": values, "modules": modules, "account": account} | {n: card[n] for n in _RATES_FIELDS}
-
-
-def _account(card: dict[str, Any], values: Tensor) -> Account:
     if "account" in card:
-        return Account.from_json(card["account"])
-    found = Account.of_old_file(card["learned"], values)
-    if found.runs:
-        log.warning(
-            "these rates were written by an earlier version, which noted the epsilon of the last run alone: "
-            "if that run began with other rates, more was spent than the account says"
-        )
-    return found
+        account = Account.from_json(card["account"])
+    else:
+        account = Account.of_old_file(card["learned"], values)
+    return {"values": values, "modules": modules, "account": account} | {n: card[n] for n in _RATES_FIELDS}
 
 
 def _module(

@@ -13,6 +13,7 @@ from ttpfl.limits import TEXT, Limit
 
 DEEPEST = 64
 """Tables and lists inside each other."""
+_PART = 2**20  # bytes
 
 
 def open_regular(path: str | PathLike[str]) -> BufferedReader:
@@ -49,7 +50,11 @@ def read_bytes(path: str | PathLike[str], limit: Limit = TEXT) -> bytes:
     """The content of a regular file within a limit."""
     with open_regular(path) as file:
         limit.check(os.fstat(file.fileno()).st_size, path)
-        return file.read()
+        content = bytearray()
+        while part := file.read(_PART):  # it may have, or get, more than its stated size
+            content += part
+            limit.check(len(content), path)
+        return bytes(content)
 
 
 def read_json(path: str | PathLike[str]) -> Any:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -254,3 +255,15 @@ def test_nothing_is_kept_but_a_batch(place: Path) -> None:
             predicted += 1
             assert one == Prediction("pictures/a/00.png", "ant", 1 / 3, (1 / 3, 1 / 3, 1 / 3))
         assert taken <= predicted + unreadable + 4
+
+
+def test_a_fifo_is_left_out_and_not_waited_for(place: Path) -> None:
+    os.mkfifo(place / "pipe.png")
+    command = [sys.executable, "-m", "ttpfl", "personalize", "--model", "m.safetensors"]
+    done = subprocess.run(
+        [*command, "pipe.png", "pictures"], cwd=place, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pipe.png is left out, since it cannot be read: " in done.stderr
+    assert "FIFOs and devices are not read" in done.stderr
+    assert len(done.stdout.splitlines()) == 1 + len(NAMES)

@@ -149,6 +149,22 @@ def test_a_model_that_was_at_chance_is_recognised(place: Path) -> None:
     assert "warning: bad.safetensors is no better than chance: accuracy 9.9% on" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "checked",
+    [
+        {"at_chance": True},
+        {"at_chance": True, "validation_accuracy": "much", "chance": None},
+        {"at_chance": True, "validation_accuracy": 10**400, "chance": 0.1},
+        {"at_chance": "yes", "validation_accuracy": 0.1, "chance": 0.1},
+    ],
+)
+def test_a_card_that_says_nothing_clear_about_chance(place: Path, checked: dict[str, object]) -> None:
+    save_model(place / "odd.safetensors", build(**HOW), build=HOW, signature=vars(SIGNATURE), checked=checked)
+    result = invoke("personalize", "pictures", "--model", "odd.safetensors")
+    assert result.exit_code == 0, result.stderr
+    assert "chance" not in result.stderr
+
+
 SMALL = ["digits", "--shift", "none", "--set", "source_clients=4", "--set", "target_clients=2"]
 
 

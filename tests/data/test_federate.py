@@ -18,6 +18,7 @@ from ttpfl.data import federate
 from ttpfl.data.corruptions import corrupt
 from ttpfl.data.federate import Federated
 from ttpfl.data.parallel import cores, in_parallel
+from ttpfl.data.storage import keep_digest
 from ttpfl.errors import DataError
 
 
@@ -37,10 +38,7 @@ def cached(directory: Path) -> list[str]:
     return sorted(name for name in found if "corrupted" in name)
 
 
-def without_digest(directory: Path) -> Path:
-    """The file of corrupted images as earlier versions left it."""
-    (digest,) = (directory / "cache").glob("*.sha256")
-    digest.unlink()
+def corrupted_file(directory: Path) -> Path:
     (path,) = (directory / "cache").glob("*.npy")
     return path
 
@@ -80,10 +78,11 @@ def test_bytes_depend_on_seed_client_and_image_alone() -> None:
 
 def test_the_file_is_used_if_it_is_there(tmp_path: Path) -> None:
     federated(data_dir=tmp_path, prepare=True, workers=1)
-    path = without_digest(tmp_path)
+    path = corrupted_file(tmp_path)
     rows = np.load(path, mmap_mode="r+")
     rows[:] = 77
     rows.flush()
+    keep_digest(path, path)
     made = federated(data_dir=tmp_path)
     assert all((x == 77).all() for x in pixels(made).values())
     with pytest.raises(ValueError, match="read-only"):
@@ -141,8 +140,9 @@ def test_too_few_images_are_an_error_before_anything_is_written(tmp_path: Path, 
 @pytest.mark.parametrize("keep", [0, 50, 1000, -1])
 def test_a_damaged_file_is_refused(tmp_path: Path, keep: int) -> None:
     federated(data_dir=tmp_path, prepare=True, workers=1)
-    path = without_digest(tmp_path)
+    path = corrupted_file(tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
+    keep_digest(path, path)
     with pytest.raises(DataError, match=r"\.npy is not a sound npy file .*: delete it"):
         federated(data_dir=tmp_path)
 
@@ -152,19 +152,31 @@ def test_one_changed_pixel_is_made_again(
     tmp_path: Path, prepare: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = pixels(federated(data_dir=tmp_path, prepare=True, workers=1))
-    (path,) = (tmp_path / "cache").glob("*.npy")
+    path = corrupted_file(tmp_path)
     damaged = bytearray(path.read_bytes())
     damaged[-1000] ^= 1
     path.write_bytes(damaged)
     assert same(pixels(federated(data_dir=tmp_path, prepare=prepare, workers=1)), expected)
-    assert "is damaged, and is removed: its images are made again" in caplog.text
+    assert "is damaged or has no digest, and is removed: its images are made again" in caplog.text
     assert path.exists() == prepare
+
+
+def test_a_file_without_its_digest_is_made_again(tmp_path: Path) -> None:
+    expected = pixels(federated(data_dir=tmp_path, prepare=True, workers=1))
+    path = corrupted_file(tmp_path)
+    rows = np.load(path, mmap_mode="r+")
+    rows[:] = 77
+    rows.flush()
+    path.with_name(f"{path.name}.sha256").unlink()
+    assert same(pixels(federated(data_dir=tmp_path, prepare=True, workers=1)), expected)
+    assert path.with_name(f"{path.name}.sha256").exists()
 
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     federated(data_dir=tmp_path, prepare=True, workers=1)
-    path = without_digest(tmp_path)
+    path = corrupted_file(tmp_path)
     np.save(path, np.zeros((3, 28, 28, 3), np.uint8))
+    keep_digest(path, path)
     with pytest.raises(
         DataError, match=r"has uint8 \(3, 28, 28, 3\), not uint8 \(480, 28, 28, 3\): delete it"
     ):

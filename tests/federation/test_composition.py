@@ -1,7 +1,6 @@
 """Epsilon over many runs: rates carry what they have cost, whichever way they come in."""
 
 import json
-import logging
 import math
 from collections import Counter
 from dataclasses import replace
@@ -197,21 +196,24 @@ def rewritten(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_files_from_before_there_were_accounts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
+def test_files_from_before_there_were_accounts(tmp_path: Path) -> None:
     Rates.zeros(mlp()).save(tmp_path / "rates")
     assert epsilon_of_rates(Rates.load(rewritten(tmp_path / "rates", account=None))) == 0
     chained(PLAIN).save(tmp_path / "rates")
-    assert epsilon_of_rates(Rates.load(rewritten(tmp_path / "rates", account=None))) == math.inf
-    assert not caplog.records  # nobody claimed anything
+    plain = Rates.load(rewritten(tmp_path / "rates", account=None))
+    assert plain.account.no_bound == "learned without privacy"
+
+
+def test_an_old_record_of_epsilon_is_no_bound(tmp_path: Path) -> None:
+    """It is that of the last run alone, which may have begun with rates that nothing protected."""
     private = chained(PRIVATE)
     private.save(tmp_path / "rates")
     old = Rates.load(rewritten(tmp_path / "rates", account=None))
-    assert epsilon_of_rates(old) == pytest.approx(epsilon_of_rates(private), rel=1e-9)
-    assert "the epsilon of the last run alone" in caplog.text
-    nonsense = {**private.learned, "noise": "much"}
-    unclear = Rates.load(rewritten(tmp_path / "rates", account=None, learned=nonsense))
-    assert epsilon_of_rates(unclear) == math.inf
+    assert old.account.no_bound == "written before accounts existed: what its run began with is unknown"
+    assert epsilon_of_rates(old) == math.inf
+    assert old.learned["spent"] == private.learned["spent"]  # a description
+    old.save(tmp_path / "next")
+    assert Rates.load(tmp_path / "next").account == old.account
 
 
 RUN = {"privacy": "local", "noise": 1.0, "clip": 1, "rounds": 3, "participations": 2} | {

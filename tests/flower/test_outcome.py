@@ -150,7 +150,7 @@ def test_a_trained_model_says_what_it_takes(tmp_path: Path, monkeypatch: pytest.
     order, at = ordered(tmp_path), make_sites(tmp_path / "sites")
     server_app.carry_out(order, InProcessGrid(at))  # type: ignore[arg-type]
     # As `ttpfl personalize` reads it, with no further options.
-    _, signature = model_in(Path(order.out) / "model.safetensors", None)
+    _, signature, _ = model_in(Path(order.out) / "model.safetensors", None)
     assert signature.classes == tuple("0123456789")
     assert signature.image_size == (28, 28)
     for client in local_clients(at).values():

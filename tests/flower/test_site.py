@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from in_process import BUILD, arrays_of, begin_model, call, make_site
 
+from ttpfl.checksum import sealed
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.federation import LearnSettings, TrainSettings
 from ttpfl.federation.accountant import epsilon_of
@@ -23,6 +24,7 @@ from ttpfl.flower.audit import Audit
 from ttpfl.flower.messages import FAILED, LACKING, REFUSED, Task, model_records, task_records
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.policy import Budget, Policy
+from ttpfl.flower.replies import failure_of
 from ttpfl.flower.site import Site
 from ttpfl.models import build
 from ttpfl.network import weights_hash
@@ -268,6 +270,16 @@ def test_a_model_file_that_is_no_model_is_not_named_to_the_server(site: Path, mo
     assert str(file) in last["because"]
 
 
+def test_a_wrong_limit_does_not_cost_the_model(
+    site: Path, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_model(site, model)
+    monkeypatch.setenv("TTPFL_MAX_MODEL_BYTES", "4GB")
+    assert ask(site, task_records(task_for(model), torch.zeros(23))).error.code == FAILED
+    monkeypatch.undo()
+    assert not ask(site, task_records(task_for(model), torch.zeros(23))).has_error()
+
+
 def test_a_site_keeps_so_many_models_and_no_more(tmp_path: Path) -> None:
     site = make_site(tmp_path / "n", "n", 0, "[policy]\nmost_models = 2")
     folder, kept = tmp_path / "n" / "models", list[set[str]]()
@@ -394,7 +406,16 @@ def test_a_damaged_record_of_the_budget_gives_nothing_away(tmp_path: Path) -> No
     Budget(record, policy).spend(settings)
     whole = record.read_text()
     squares = json.loads(whole)["mu_squared"]
-    for damaged in (whole.replace(str(squares), "0.001"), whole[:-9], "", "[]", "{}"):
+    unsealed = {key: value for key, value in json.loads(whole).items() if key != "checksum"}
+    sums: list[Any] = [float("nan"), float("inf"), -5, "nan", True, None, 10**400]
+    impossible = [json.dumps({"mu_squared": said}) for said in sums]
+    impossible += [json.dumps(sealed({**unsealed, "mu_squared": said})) for said in sums]
+    impossible += ['{"mu_squared": 1e999}']
+    other = json.dumps(sealed({**unsealed, "version": 3}))
+    for damaged in (
+        whole.replace(str(squares), "0.001"), whole[:-9], "", "[]", "{}", json.dumps(unsealed), other,
+        *impossible,
+    ):  # fmt: skip
         record.write_text(damaged)
         with pytest.raises(RefusedError, match="record of its privacy budget is damaged"):
             Budget(record, policy).spend(settings)
@@ -402,6 +423,28 @@ def test_a_damaged_record_of_the_budget_gives_nothing_away(tmp_path: Path) -> No
     record.write_text(json.dumps({"mu_squared": squares}))  # as earlier versions wrote it
     old = Budget(record, policy)
     assert old.spent == pytest.approx(epsilon_of(2.0, 1, policy.delta, sensitivity=2.0))
+    old.spend(settings)
+    assert json.loads(record.read_text()).keys() == {"format", "version", "mu_squared", "checksum"}
+    assert old.spent == pytest.approx(epsilon_of(2.0, 2, policy.delta, sensitivity=2.0))
+    record.write_text(json.dumps(sealed({"mu_squared": squares})))  # with a checksum, but no version yet
+    assert old.spent == pytest.approx(epsilon_of(2.0, 1, policy.delta, sensitivity=2.0))
+
+
+def test_an_answer_of_endless_cost_is_refused(tmp_path: Path) -> None:
+    budget = Budget(tmp_path / "spent.json", Policy(kinds=["learn"], local_noise=1e-300, epsilon=100.0))
+    for noise in (1e-300, 1e-150):
+        with pytest.raises(RefusedError, match="privacy budget of 100 is used up"):
+            budget.spend(LearnSettings(privacy="local", noise=noise))
+    assert budget.spent == 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, "5", True, None])
+@pytest.mark.parametrize("name", ["noise", "clip"])
+def test_noise_and_clip_are_finite_numbers(name: str, value: Any) -> None:
+    policy = Policy(kinds=["learn"], local_noise=5.0, epsilon=1.0)
+    settings = {"privacy": "local", "noise": 5.0, "clip": 0.1, name: value}
+    with pytest.raises(RefusedError, match=f"{name} is .*: it must be a finite number"):
+        policy.check(Task("learn", 0, 0, 3, settings, "a" * 64, "f", {}))
 
 
 def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) -> None:
@@ -456,3 +499,9 @@ def test_pictures_in_folders_keep_the_federations_classes(tmp_path: Path, model:
     (tmp_path / "site.toml").write_text(f'name = "n"\nlayout = "folder"\nclasses = {names}')
     client = client_of(Site.read(tmp_path / "site.toml"))
     assert set(client.train_labels.tolist()) | set(client.validation_labels.tolist()) == {3, 7}
+
+
+def test_a_reason_of_a_site_is_one_line() -> None:
+    order = Message(RecordDict(), 7, "train")
+    reply = Message(Error(FAILED, "the disk is full\nround 3: all is well\u200b"), reply_to=order)
+    assert failure_of(reply) == "the disk is full\\u000around 3: all is well\\u200b"

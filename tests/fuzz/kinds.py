@@ -17,6 +17,7 @@ from tests.fuzz.mutations import (
     json_lines_changed,
     json_resealed,
     toml_changed,
+    zip_changed,
 )
 
 from ttpfl.checksum import CHECKSUM, sealed
@@ -31,7 +32,7 @@ from ttpfl.experiment.store import DONE, Store
 from ttpfl.federation.checkpoint import FOLDER, encode, newest
 from ttpfl.federation.state import RunState
 from ttpfl.models import build
-from ttpfl.models.files import load_model, save_model
+from ttpfl.models.files import save_model
 from ttpfl.network import weights_hash
 from ttpfl.rates import Rates
 from ttpfl.report import page
@@ -69,8 +70,8 @@ def _model(path: Path) -> None:
 
 
 def _read_model(path: Path) -> Any:
-    model, signature = model_in(path, None)
-    return weights_hash(model), signature, json.dumps(load_model(path)[1], sort_keys=True)
+    model, signature, card = model_in(path, None)
+    return weights_hash(model), signature, json.dumps(card, sort_keys=True)
 
 
 def _rates(path: Path) -> None:
@@ -222,5 +223,5 @@ KINDS = [
     Kind("results, resealed", "results.json", _results, _shown_results, (json_resealed,), own=True),
     Kind("comparison, resealed", "results.json", _comparison, _shown_results, (json_resealed,), own=True),
     Kind("recipe", "own.toml", _recipe, _read_recipe, (damaged, toml_changed), own=True),
-    Kind("npz", "own.npz", _npz, _read_npz, (damaged,)),
+    Kind("npz", "own.npz", _npz, _read_npz, (damaged, zip_changed)),
 ]  # fmt: skip

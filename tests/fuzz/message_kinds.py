@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from tests.fuzz.kinds import BUILD, Kind
-from tests.fuzz.mutations import changed, damaged, toml_changed
+from tests.fuzz.mutations import changed, damaged, json_changed, json_resealed, toml_changed
 
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.flower.folder import Federation
@@ -24,7 +24,7 @@ from ttpfl.flower.messages import (
     task_records,
 )
 from ttpfl.flower.model_store import card_of, keep
-from ttpfl.flower.policy import Policy
+from ttpfl.flower.policy import Budget, Policy
 from ttpfl.flower.site import Site
 from ttpfl.models import build
 
@@ -158,6 +158,24 @@ def _site(path: Path) -> None:
     path.write_text(SITE)
 
 
+LOCAL = Policy(kinds=["learn"], local_noise=1.0, epsilon=100.0)
+
+
+def _privacy(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    Budget(path, LOCAL).spend(LearnSettings(privacy="local", noise=2.0))
+
+
+def _read_privacy(path: Path) -> Any:
+    """What was spent, and what is written then."""
+    budget = Budget(path, LOCAL)
+    before = budget.spent
+    budget.spend(LearnSettings(privacy="local", noise=2.0))
+    if not 0 <= before < budget.spent <= 100:
+        raise AssertionError(f"an answer went out for nothing: {before}, then {budget.spent}")
+    return before, path.read_bytes()
+
+
 MESSAGES = (message_changed,)
 KINDS = [
     Kind("answer", "answer.json", _answer, _read_answer, MESSAGES, own=True),
@@ -168,4 +186,6 @@ KINDS = [
         (damaged, toml_changed), own=True,
     ),
     Kind("site.toml", "site.toml", _site, Site.read, (damaged, toml_changed), own=True),
+    Kind("privacy.json", "privacy.json", _privacy, _read_privacy, (damaged, json_changed)),
+    Kind("privacy.json, resealed", "privacy.json", _privacy, _read_privacy, (json_resealed,), own=True),
 ]  # fmt: skip

@@ -181,6 +181,16 @@ def toml_changed(data: bytes, luck: Random) -> bytes:
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 
+def zip_changed(data: bytes, luck: Random) -> bytes:
+    """Another compression method or size, in the directory of a zip archive or in a member's own header."""
+    signature, place = luck.choice([(b"PK\x03\x04", 0), (b"PK\x01\x02", 2)])
+    members = [found.start() for found in re.finditer(re.escape(signature), data)]
+    offset, layout = luck.choice([(8, "<H"), (18, "<L"), (22, "<L")])  # method, packed size, size
+    changed_data, value = bytearray(data), luck.choice([0, 8, 9, 12, 14, 93, 1000, 60_000])
+    struct.pack_into(layout, changed_data, luck.choice(members) + place + offset, value)
+    return bytes(changed_data)
+
+
 def header_changed(data: bytes, luck: Random) -> bytes:
     """Another value in the header of a safetensors file, or in the card that it holds."""
     try:

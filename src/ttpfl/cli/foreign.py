@@ -29,8 +29,13 @@ Mean = Annotated[str | None, _option("Of red, green and blue from 0 to 1, such a
 Std = Annotated[str | None, _option("What they are divided by then, such as 0.229,0.224,0.225.")]
 
 
-def model_in(path: Path, arch: str | None, **given: str | None) -> "tuple[nn.Module, Signature]":
-    """The model in a file, and what it takes and answers; what is given overrules what the file says."""
+def model_in(
+    path: Path, arch: str | None, **given: str | None
+) -> "tuple[nn.Module, Signature, dict[str, Any]]":
+    """The model in a file, what it takes and answers, and the file's card.
+
+    What is given overrules what the file says.
+    """
     from ttpfl.models import Signature
     from ttpfl.models.build import arguments_for
     from ttpfl.models.files import read_card
@@ -47,9 +52,9 @@ def model_in(path: Path, arch: str | None, **given: str | None) -> "tuple[nn.Mod
         raise ModelError(f"{path} does not say all that is needed to use it: add {options}")
     signature = Signature.read(said)
     facts = arguments_for(arch, len(signature.classes), signature.image_size) if arch else {}
-    model, _ = trained_model(path, arch, **facts)
+    model, card = trained_model(path, arch, **facts)
     signature.check_fits(model)
-    return model, signature
+    return model, signature, card
 
 
 def trained_model(path: Path, arch: str | None, **facts: Any) -> "tuple[nn.Module, dict[str, Any]]":

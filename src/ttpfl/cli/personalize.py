@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from ttpfl.cli.foreign import Classes, ImageSize, Mean, Std, model_in
 from ttpfl.cli.messages import say, warn
 from ttpfl.cli.options import Arch
 from ttpfl.errors import DataError
+from ttpfl.printable import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -76,8 +77,9 @@ def personalize(
 
     if mode is not None and rates is None:
         raise typer.BadParameter("nothing adapts without --rates", param_hint="--mode")
-    network, signature = model_in(model, arch, classes=classes, image_size=image_size, mean=mean, std=std)
-    _tell_of_chance(model)
+    given = {"classes": classes, "image_size": image_size, "mean": mean, "std": std}
+    network, signature, card = model_in(model, arch, **given)
+    _tell_of_chance(model, card)
     predictor = _predictor(network, rates, mode or "online")
     paths = _tell_of_resizing(_paths(pictures), signature.image_size)
     stream = predict_pictures(predictor, paths, signature, batch_size)
@@ -89,7 +91,7 @@ def personalize(
         write = writer(text, signature.classes, probabilities, json)
         for found in stream:
             if isinstance(found, Unreadable):
-                warn(f"{found.path} is left out, since it cannot be read: {found.reason}")
+                warn(one_line(f"{found.path} is left out, since it cannot be read: {found.reason}"))
                 unreadable += 1
             else:
                 write(found)
@@ -105,28 +107,33 @@ def personalize(
         warn(f"all {done} pictures were given the same class, {labels.pop()!r}: {advice}")
 
 
-def _tell_of_chance(model: Path) -> None:
-    """What `ttpfl train` found out about the model, where it is bad."""
-    from ttpfl.models.files import read_card
-
-    found = read_card(model).get("checked")
-    if isinstance(found, dict) and found.get("at_chance"):
-        accuracy, chance = found["validation_accuracy"], found["chance"]
+def _tell_of_chance(model: Path, card: dict[str, Any]) -> None:
+    """What `ttpfl train` found out about the model, where it is bad and the card says so in full."""
+    found = card.get("checked")
+    if not isinstance(found, dict) or found.get("at_chance") is not True:
+        return
+    accuracy, chance = found.get("validation_accuracy"), found.get("chance")
+    if _is_share(accuracy) and _is_share(chance):
         warn(
             f"{model} is no better than chance: accuracy {accuracy:.1%} on its source clients' validation "
             f"data, {chance:.1%} by always predicting the commonest class"
         )
 
 
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1
+
+
 def _tell_of_resizing(paths: Iterable[str], size: tuple[int, int]) -> Iterator[str]:
     """The same paths; once, at the first picture of another size, a line that says what happens to it."""
     from ttpfl.data.extras import extra
+    from ttpfl.reading import open_regular
 
     told = False
     for path in paths:
         if not told:
             # What cannot be read is told later. A camera may have been held upright.
-            with suppress(Exception), extra("PIL.Image").open(path) as picture:
+            with suppress(Exception), open_regular(path) as file, extra("PIL.Image").open(file) as picture:
                 if told := picture.size not in (size[::-1], size):
                     wide, high = picture.size
                     say(f"pictures are resized to {size[1]}x{size[0]} for the model; {path} is {wide}x{high}")

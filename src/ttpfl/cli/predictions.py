@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Names of files may be any bytes; they are written as they were read.
 ERRORS = "surrogateescape"
+# Spreadsheets skip blanks before them, and take the full-width forms for the same.
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 @contextmanager
@@ -39,7 +41,8 @@ def cell(text: str) -> str:
     >>> cell("=1+1"), cell("cat")
     ("'=1+1", 'cat')
     """
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    begins = text.startswith(("\t", "\r", "\n")) or text.lstrip().startswith(_FORMULA)
+    return f"'{text}" if begins else text
 
 
 def writer(

@@ -23,7 +23,7 @@ from ttpfl.data.pixels import Pixels, textures_in, with_corrupted, write_corrupt
 from ttpfl.data.plan import Plan, check_separate, plan, split
 from ttpfl.data.registry import data_directory, load
 from ttpfl.data.setting import setting_of
-from ttpfl.data.storage import cache_path, is_intact, keep_digest
+from ttpfl.data.storage import cache_path, is_intact
 
 log = logging.getLogger("ttpfl")
 
@@ -98,11 +98,10 @@ def federate(
     if setting.kind.features and not setting.replacement:
         path = _corrupted_path(directory, made)
         if path.exists() and not is_intact(path):
-            log.warning("%s is damaged, and is removed: its images are made again", path)
+            log.warning("%s is damaged or has no digest, and is removed: its images are made again", path)
             path.unlink()
         if prepare and not path.exists():
             write_corrupted(path, divided, pixels, workers, progress)
-            keep_digest(path)
         if path.exists():
             population, _ = _population(found, divided, with_corrupted(pixels, path))
     return Federated(population, answers, made)

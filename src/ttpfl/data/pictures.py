@@ -3,7 +3,9 @@
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Condition
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,8 @@ from ttpfl.reading import open_regular
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 Size = tuple[int, int]
+
+_ORIENTATION = 0x0112  # the Exif tag for how the camera was held
 
 
 class Unreadable(NamedTuple):
@@ -60,6 +64,39 @@ def as_size(size: int | Size | None) -> Size | None:
     return pair[0], pair[1]
 
 
+class _Room:
+    """Memory for decoded pictures, shared by all threads: however many there are, they take turns.
+
+    There is room for two pictures at the limit. One that finds no room waits until others are done.
+    """
+
+    def __init__(self) -> None:
+        self._taken, self._changed = 0, Condition()
+
+    @contextmanager
+    def room_for(self, picture: Any) -> Iterator[None]:
+        size, most = _decoded_size(picture), 2 * PICTURE.value
+        with self._changed:
+            self._changed.wait_for(lambda: not self._taken or self._taken + size <= most)
+            self._taken += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= size
+                self._changed.notify_all()
+
+
+_DECODED = _Room()
+
+
+def _decoded_size(picture: Any) -> int:
+    """Bytes, of which pillow takes four per pixel; a LimitError if there are too many."""
+    size = 4 * int(picture.width) * int(picture.height)
+    PICTURE.check(size, "the picture, decoded,")
+    return size
+
+
 def decode(paths: Iterable[Path], size: Size | None) -> Iterator[NDArray[np.uint8] | Unreadable]:
     """The pictures in the order of `paths`, decoded in parallel (pillow releases Python's lock)."""
     extra("PIL.Image")  # a missing package is one error, not one per picture
@@ -69,7 +106,12 @@ def decode(paths: Iterable[Path], size: Size | None) -> Iterator[NDArray[np.uint
 
 def _decode(path: Path, size: Size | None) -> NDArray[np.uint8] | Unreadable:
     try:
-        with open_regular(path) as file, extra("PIL.Image").open(file) as picture:
+        with (
+            open_regular(path) as file,
+            extra("PIL.Image").open(file) as picture,
+            _DECODED.room_for(picture),
+            closing(picture),  # gives its memory back before its room is free again
+        ):
             return as_rgb(picture, size)
     except Exception as error:  # junk can fail in any way inside the decoders
         return Unreadable(path, str(error).replace(str(path), path.name) or type(error).__name__)
@@ -78,17 +120,39 @@ def _decode(path: Path, size: Size | None) -> NDArray[np.uint8] | Unreadable:
 def as_rgb(picture: Any, size: Size | None) -> NDArray[np.uint8]:
     """A pillow image upright, on white where it is transparent, and of the given size."""
     image = extra("PIL.Image")
-    PICTURE.check(4 * picture.width * picture.height, "the picture, decoded,")  # nothing is decoded yet
+    _decoded_size(picture)  # nothing is decoded yet
     if picture.mode.startswith(("I", "F")):
         raise DataError(f"more than 8 bits per channel (mode {picture.mode}): convert it to 8 bits first")
-    picture = extra("PIL.ImageOps").exif_transpose(picture)
-    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-        picture = image.alpha_composite(image.new("RGBA", picture.size, "white"), picture)
-    picture = picture.convert("RGB")
+    if picture.getexif().get(_ORIENTATION, 1) != 1:  # else it would be copied for nothing
+        picture = extra("PIL.ImageOps").exif_transpose(picture)
+    if picture.mode != "RGB" or "transparency" in picture.info:
+        picture = _flat(picture)
     if size is not None and picture.size != size[::-1]:
         picture = picture.resize(size[::-1], image.Resampling.BILINEAR)
-    return np.array(picture)
+    pixels = np.empty((picture.height, picture.width, 3), np.uint8)
+    for box in _bands(picture):
+        pixels[box[1] : box[3]] = picture.crop(box)
+    return pixels
+
+
+def _flat(picture: Any) -> Any:
+    """On white where it is transparent, as RGB. Band by band: no whole picture in between."""
+    image = extra("PIL.Image")
+    flat = image.new("RGB", picture.size)
+    for box in _bands(picture):
+        band = picture.crop(box)
+        if band.mode in ("RGBA", "LA", "PA") or "transparency" in band.info:
+            band = band.convert("RGBA")
+            band = image.alpha_composite(image.new("RGBA", band.size, "white"), band)
+        flat.paste(band.convert("RGB"), box)
+    return flat
+
+
+def _bands(picture: Any) -> Iterator[tuple[int, int, int, int]]:
+    """Boxes of full width, about a megabyte of pixels each, from top to bottom."""
+    height = max(1, 2**18 // max(1, picture.width))
+    for top in range(0, picture.height, height):
+        yield 0, top, picture.width, min(top + height, picture.height)
 
 
 def resized(x: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:

@@ -16,6 +16,7 @@ from ttpfl.data.images import Triple
 from ttpfl.data.parallel import Progress, in_parallel
 from ttpfl.data.partition import Ids
 from ttpfl.data.plan import Applied, Plan
+from ttpfl.data.storage import keep_digest
 from ttpfl.errors import DataError
 from ttpfl.files import written_in_one_step
 
@@ -75,6 +76,7 @@ def write_corrupted(
 
         in_parallel(write, len(plan), workers, progress)
         out.flush()
+        keep_digest(path, Path(file.name))  # first: a file without a digest is not trusted
 
 
 def as_tensor(pixels: Array, mean: Triple, std: Triple) -> Tensor:

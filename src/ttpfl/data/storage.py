@@ -11,7 +11,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.checksum import warn_of_old_format
 from ttpfl.data.images import File
 from ttpfl.errors import DataError, LimitError
 from ttpfl.files import written_in_one_step
@@ -55,18 +54,15 @@ def keep(path: Path, write: Callable[[IO[bytes]], None]) -> None:
         log.warning("%s could not be kept (%s): it will be made again next time", path, error)
 
 
-def keep_digest(path: Path) -> None:
-    """Note the SHA-256 of a large file beside it, for `is_intact`."""
+def keep_digest(path: Path, content: Path) -> None:
+    """Note the SHA-256 of `content`, which is about to be named `path`, for `is_intact`."""
     with written_in_one_step(_digest_file(path)) as file:
-        file.write(_sha256(path).encode())
+        file.write(_sha256(content).encode())
 
 
 def is_intact(path: Path) -> bool:
-    """Whether a file is as it was when its digest was noted; one of an earlier version has none."""
-    if not _digest_file(path).exists():
-        warn_of_old_format(str(path))
-        return True
-    return read_bytes(_digest_file(path)) == _sha256(path).encode()
+    """Whether a file is as it was when its digest was noted. Nobody knows that of one without a digest."""
+    return _digest_file(path).exists() and read_bytes(_digest_file(path)) == _sha256(path).encode()
 
 
 def _digest_file(path: Path) -> Path:
@@ -94,7 +90,8 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             raise
         except Exception as error:  # junk can fail in any way inside the readers
             raise DataError(
-                f"{path} is not a sound npz file of plain arrays ({error}): write it again with numpy.savez"
+                f"{path} is not a sound npz file of plain arrays ({error}): "
+                "write it again with numpy.savez or numpy.savez_compressed"
             ) from error
 
 

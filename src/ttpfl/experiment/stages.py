@@ -35,6 +35,7 @@ from ttpfl.models.files import read_card
 from ttpfl.models.weights import load_backbone
 from ttpfl.randomness import seeded
 from ttpfl.rates import Rates
+from ttpfl.reading import open_regular
 
 Result = dict[str, Any]
 
@@ -87,7 +88,10 @@ def trained(shop: Workshop, config: Config) -> Result:
         return {"history": found.history, "weights": digest}
 
     weights = weights_file(shop, config)
-    digest = None if weights is None else hashlib.sha256(weights.read_bytes()).hexdigest()
+    digest = None
+    if weights is not None:
+        with open_regular(weights) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     found = shop.store.get("model", model_inputs(config), work, files=["model.safetensors"])
     _check_same(shop, str(weights), found.get("weights"), digest)
     return found

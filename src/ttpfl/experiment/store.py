@@ -168,11 +168,16 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def kept(path: Path) -> dict[str, Any] | None:
-    """What `write` wrote, or None if it is not there, or damaged: it can be computed again."""
+    """What `write` wrote, or None if it is not there, or damaged: it can be computed again.
+
+    A LimitError is no damage: a limit can be set differently, and then the file is as good as before.
+    """
     try:
         return read(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, LimitError) as error:
+    except LimitError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
         log.warning("%s is damaged (%s), and is not used", path, error)
         return None

@@ -25,6 +25,7 @@ from torch import Tensor
 from ttpfl.errors import FederationError
 from ttpfl.files import written_in_one_step
 from ttpfl.learning import draw_cohort
+from ttpfl.reading import read_bytes
 
 _KEY_BYTES = 32
 _NORMAL = NormalDist()
@@ -99,7 +100,7 @@ def kept_key(directory: Path | None) -> bytes:
         directory.mkdir(parents=True, exist_ok=True)
         with written_in_one_step(path, mode=0o600) as file:
             file.write(new_key())
-    key = path.read_bytes()
+    key = read_bytes(path)
     if len(key) != _KEY_BYTES:
         raise FederationError(f"{path} is damaged: begin a new run elsewhere")
     return key

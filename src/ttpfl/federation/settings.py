@@ -1,7 +1,8 @@
 """What can be chosen about a run. Functions and command line take the same names."""
 
+import sys
 from dataclasses import asdict, dataclass, field, fields
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from ttpfl.errors import FederationError
@@ -147,6 +148,11 @@ class LearnSettings(RunSettings):
             raise FederationError(f"privacy is {self.privacy!r}: it must be 'none', 'central' or 'local'")
         if self.privacy == "none":
             return
+        for name in ("clip", "noise"):
+            value = getattr(self, name)
+            real = isinstance(value, Real) and not isinstance(value, bool)
+            if not real or not abs(value) <= sys.float_info.max:
+                raise FederationError(f"{name} is {value!r:.60}: it must be a finite number")
         if not self.clip > 0:
             raise FederationError(f"clip is {self.clip}: it must be positive")
         self._at_least("noise", 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ttpfl.errors import LimitError, ModelError, RefusedError
+from ttpfl.errors import ModelError, RefusedError
 from ttpfl.flower.messages import ModelCard
 from ttpfl.limits import MOST_CLASSES
 from ttpfl.models import load_model
@@ -87,7 +87,7 @@ def outputs_of(path: Path) -> int | None:
 def _removed_if_damaged(path: Path) -> Iterator[None]:
     try:
         yield
-    except (ModelError, LimitError, RefusedError) as error:
+    except (ModelError, RefusedError) as error:  # no LimitError: limits can be set differently
         path.unlink(missing_ok=True)
         raise RefusedError("the model was damaged here, and is removed") from error  # which names its file
 

@@ -4,11 +4,12 @@ import fcntl
 import json
 import logging
 import math
+import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttpfl.checksum import is_sound, sealed, warn_of_old_format
+from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.federation.accountant import SENSITIVITY, check_delta, epsilon_of_mu
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 log = logging.getLogger("ttpfl")
+
+FORMAT, VERSION = "ttpfl.privacy", 2
+_ENDLESS = 1e12  # of mu squared: epsilon would have 12 digits, and is no longer computed
 
 SETTINGS: dict[str, type[RunSettings]] = {"learn": LearnSettings, "train": TrainSettings}
 
@@ -155,26 +159,47 @@ class Budget:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._path.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # each message has a process of its own: none may be forgotten
-            squares = self._squares() + (SENSITIVITY["local"] / settings.noise) ** 2
-            if self._epsilon(squares) > self._policy.epsilon:
+            mu = SENSITIVITY["local"] / settings.noise
+            squares = self._squares() + mu * mu  # which may be infinite, where ** is an error
+            if not self._epsilon(squares) <= self._policy.epsilon:
                 raise RefusedError(f"this site's privacy budget of {self._policy.epsilon:g} is used up")
             with written_in_one_step(self._path) as file:
-                file.write(json.dumps(sealed({"mu_squared": squares})).encode())
+                record = {"format": FORMAT, "version": VERSION, "mu_squared": squares}
+                file.write(json.dumps(sealed(record)).encode())
 
     def _squares(self) -> float:
         """What was spent; a damaged record could say less than that, so nothing more is given away."""
         if not self._path.exists():
             return 0.0
         try:
-            record = read_json(self._path)
-            if record.keys() == {"mu_squared"}:  # of an earlier version
-                warn_of_old_format(str(self._path))
-            elif not is_sound(record):
-                raise ValueError("its checksum does not match")
-            return float(record["mu_squared"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return _squares_in(read_json(self._path), self._path)
+        except ValueError as error:
             log.error("%s is damaged (%s): restore it, or set epsilon anew and delete it", self._path, error)
             raise RefusedError("this site's record of its privacy budget is damaged") from error
 
     def _epsilon(self, squares: float) -> float:
+        if not squares < _ENDLESS:
+            return math.inf
         return epsilon_of_mu(math.sqrt(squares), self._policy.delta) if squares else 0.0
+
+
+def _squares_in(record: Any, path: Path) -> float:
+    """What a record says was spent; a ValueError if it is damaged.
+
+    Records of version 1 have nothing but the sum, with a checksum or, before that, without one. They are
+    written anew with the next answer.
+    """
+    if not isinstance(record, dict):
+        raise ValueError("it is no table")
+    if record.keys() == {"mu_squared"}:
+        warn_of_old_format(str(path))
+    elif not is_sound(record):
+        raise ValueError("its checksum does not match")
+    elif record.keys() != {"mu_squared", CHECKSUM} and (
+        (record.get("format"), record.get("version")) != (FORMAT, VERSION)
+    ):
+        raise ValueError("its format is not known")
+    squares: Any = record.get("mu_squared")
+    if type(squares) not in (int, float) or not 0 <= squares <= sys.float_info.max:
+        raise ValueError(f"it says that {squares!r:.60} was spent")
+    return float(squares)

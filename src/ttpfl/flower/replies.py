@@ -7,7 +7,7 @@ from typing import NamedTuple
 from flwr.app import Message
 
 from ttpfl.flower.messages import LACKING, MODEL, NUDGE, TRAIN
-from ttpfl.printable import printable
+from ttpfl.printable import one_line
 
 LONGEST_REASON = 1000  # characters of what a site says: it is shown and logged
 
@@ -155,7 +155,7 @@ def failure_of(reply: Reply) -> str | None:
         return f"Flower did not take the message {reply.kind} to it: see the superlink's log"
     if not reply.has_error():
         return None
-    reason = printable((reply.error.reason or "")[:LONGEST_REASON])
+    reason = one_line((reply.error.reason or "")[:LONGEST_REASON])
     return reason or f"Flower's error {reply.error.code}"
 
 

@@ -70,7 +70,10 @@ def read_card(path: str | PathLike[str]) -> dict[str, Any]:
         return {}
     try:
         with safe_open(path, framework="pt") as file:
-            card = parse_json((file.metadata() or {}).get(KEY, "{}"))
+            metadata = file.metadata() or {}
+        if KEY not in metadata and any(FORMAT in value for value in metadata.values()):
+            raise ValueError(f"its card is not under the key {KEY!r}, so it is damaged: get it again")
+        card = parse_json(metadata.get(KEY, "{}"))
     except (SafetensorError, ValueError) as error:
         raise ModelError(f"{path} is not a sound safetensors file: {error}") from error
     if not isinstance(card, dict):
