@@ -41,7 +41,7 @@ MODEL = Limit("TTPFL_MAX_MODEL_BYTES", 4 * 2**30)
 """Of the weights in a model file, unpacked."""
 ARRAYS = Limit("TTPFL_MAX_ARRAY_BYTES", 2 * 2**30)
 """Of all arrays in one npz file, unpacked."""
-PICTURE = Limit("TTPFL_MAX_PICTURE_BYTES", 64 * 2**20)
+PICTURE = Limit("TTPFL_MAX_PICTURE_BYTES", 128 * 2**20)
 """Of one picture, decoded to four bytes per pixel; twice as much for all that are decoded at a time."""
 TEXT = Limit("TTPFL_MAX_TEXT_BYTES", 256 * 2**20)
 """Of one JSON or TOML file."""
