@@ -117,10 +117,10 @@ def png(path: Path, width: int, height: int) -> Path:
 
 
 def test_a_picture_that_decodes_to_too_much(tmp_path: Path) -> None:
-    (found,) = decode([png(tmp_path / "a.png", 5000, 5000)], (32, 32))
+    (found,) = decode([png(tmp_path / "a.png", 6000, 6000)], (32, 32))
     assert isinstance(found, Unreadable)
     assert (
-        "takes 100000000 bytes, more than the limit of 67108864: set TTPFL_MAX_PICTURE_BYTES" in found.reason
+        "takes 144000000 bytes, more than the limit of 134217728: set TTPFL_MAX_PICTURE_BYTES" in found.reason
     )
 
 
