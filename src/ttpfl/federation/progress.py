@@ -84,9 +84,18 @@ def communication(info: RunInfo) -> str:
     rounds, model, vector = info.rounds, info.model_numbers, info.vector_numbers
     fedavg = 2 * rounds * model
     if info.kind == "train":
-        return f"sent per client over {rounds} rounds: 2TD = {fedavg:,} numbers"
+        return f"sent per client over {counted(rounds, 'round')}: 2TD = {fedavg:,} numbers"
     sent = model + 2 * rounds * vector
-    return f"sent per client over {rounds} rounds: D + 2Td = {sent:,} numbers; FedAvg: 2TD = {fedavg:,}"
+    return f"sent per client over {counted(rounds, 'round')}: D + 2Td = {sent:,} numbers; FedAvg: 2TD = {fedavg:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "round"), counted(200, "round")
+    ('1 round', '200 rounds')
+    """
+    return f"{number} {noun}" + "s" * (number != 1)
 
 
 class TensorBoard(Callback):
