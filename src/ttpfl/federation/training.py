@@ -29,7 +29,6 @@ from ttpfl.models.files import save_model
 from ttpfl.network import model_hash, uncompiled
 from ttpfl.twin import Readout
 
-
 DIVERGED = 1.5
 """How many times the larger of the loss before training and the loss of guessing a diverged loss is."""
 
