@@ -62,7 +62,7 @@ def check_loss(plain: Tally, adapted: Tally, lr: float) -> None:
     >>> check_loss(Tally(samples=20, loss=40.0), Tally(samples=20, loss=1e7), lr=0.1)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.RatesError: the rates diverged: the loss is 5e+05 with adaptation and 2 without; lower lr (it is 0.1)
+    ttpfl.errors.RatesError: the rates diverged: the loss is 5e+05 with adaptation and 2 without; lower ...
     """
     rise = adapted.mean_loss - plain.mean_loss
     if not rise <= LARGEST_LOSS * max(1.0, abs(plain.mean_loss)):

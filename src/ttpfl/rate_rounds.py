@@ -70,10 +70,10 @@ def learn_rates(
             (`DirectionCache(0)` keeps nothing).
         check: compare the last round's rates with no adaptation on the clients of the last four rounds. If
             they are worse there (the loss is larger, or the accuracy smaller by two standard errors), warn
-            with a `RatesWarning` and return the best of those of some earlier rounds and those to start with,
-            compared on the same clients. The earlier rounds are the best of each span of rounds (1, 2 to 3,
-            4 to 7, and so on), where the best is the one that lowers its own cohort's loss most. If False, the last round's are returned, as in the paper. What was found is in
-            `learned["checked"]`.
+            with a `RatesWarning` and return the best of some earlier rates on the same clients. These are the
+            rates to start with, and one round of each span of rounds (1, 2 to 3, 4 to 7, and so on): the one
+            that lowered its own cohort's loss most. If False, the last round's are returned, as in the paper.
+            What was found is in `learned["checked"]`.
         progress: called after every round with its figures: `round`, `clients`, and over the cohort's batches
             `plain_loss` and `plain_accuracy` without adaptation, `validation_loss` and `validation_accuracy`
             after it, with the rates as they were when each batch came.

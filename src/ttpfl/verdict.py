@@ -103,8 +103,8 @@ def verdict(last: Candidate, others: Iterable[Candidate], judge: Callable[[Tenso
     Args:
         last: what learning ended with.
         others: earlier rates to go back to.
-        judge: loss and accuracy over the clients of the check after adaptation with rates of these values; without
-            adaptation for zeros. It is called for the others only if the last are worse.
+        judge: loss and accuracy over the clients of the check after adaptation with rates of these values;
+            without adaptation for zeros. It is called for the others only if the last are worse.
 
     >>> import torch
     >>> losses = {0.0: 2.0, 1.0: 1.5, 9.0: 4.0}

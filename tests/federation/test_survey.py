@@ -11,7 +11,7 @@ from torch import Tensor
 import ttpfl
 from ttpfl.federation import TrainSettings, train
 from ttpfl.federation.survey import FEWEST, Survey
-from ttpfl.federation.training import diverged
+from ttpfl.federation.training import Finding, diverged
 from ttpfl.models.files import read_card
 
 SIZES = (60, 60, 60)
@@ -138,3 +138,20 @@ def test_the_rule(right: int | None, labels: list[int], at_chance: bool) -> None
 def test_the_rule_needs_some_samples() -> None:
     assert Survey(FEWEST, 1.0, 0, {"0": 50, "1": 50}).at_chance
     assert not Survey(FEWEST - 1, 1.0, 0, {"0": 50, "1": 49}).at_chance
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "remedy"),
+    [
+        ({"0": 50, "1": 50}, {"1": 100}, "it predicts class 1 for every sample), .* or lower lr (it is 5)"),
+        ({"1": 100}, {"1": 100}, "it predicts class 1 for every sample), .* or with another lr (it is 5)"),
+    ],
+)
+def test_a_model_that_came_to_predict_one_class(
+    before: dict[str, int], now: dict[str, int], remedy: str
+) -> None:
+    labels = {"0": 50, "1": 50}
+    found = Finding(Survey(100, 70.0, 50, labels, now), Survey(100, 69.0, 50, labels, before))
+    with pytest.warns(ttpfl.ModelWarning, match=remedy.replace("(", "\\(").replace(")", "\\)")) as said:
+        found.warn(5.0)
+    assert said[0].category is ttpfl.ModelWarning

@@ -17,8 +17,9 @@ _SETTINGS = {entry.name for kind in (TrainSettings, LearnSettings) for entry in 
 }
 # `seed is` speaks of an option of a data set: the command line checks its own seed before the library does.
 _NAMES = "|".join(sorted(_SETTINGS - {"seed"}))
+_VALUE = r"(?:-?\d|'|nan|-?inf|None|True|False)"
 _SENTENCE = re.compile(
-    rf"(?<![\w.-])(?:(lower |another )(lr)|()({_NAMES})(?= (?:is|was) (?:-?\d|'|nan|-?inf|None|True|False)))\b"
+    rf"(?<![\w.-])(?:(?<=lower )lr|(?<=another )lr|(?:{_NAMES})(?= (?:is|was) {_VALUE}))\b"
 )
 
 
@@ -31,8 +32,8 @@ def as_options(message: str, command: str | None) -> str:
     'pictures have 2 sizes: pass --set data.options.image_size=48 to resize them'
     >>> as_options("use average='median', or set validate_every=1 (data_dir= names another)", "learn")
     'use --average median, or set --validate-every 1 (--data-dir names another)'
-    >>> as_options("batch_size is 0: it must be at least 1", "learn"), as_options("lower lr (it is 3)", "learn")
-    ('--batch-size is 0: it must be at least 1', 'lower --lr (it is 3)')
+    >>> as_options("batch_size is 0: it must be at least 1", "learn")
+    '--batch-size is 0: it must be at least 1'
     """
     message = _DOWNLOAD.sub(r"`ttpfl data download \1`", message)
     message = _ARGUMENT.sub(_spelling(command), message)
@@ -40,7 +41,7 @@ def as_options(message: str, command: str | None) -> str:
 
 
 def _named(found: re.Match[str]) -> str:
-    return f"{found[1] or ''}--{(found[2] or found[4]).replace('_', '-')}"
+    return f"--{found[0].replace('_', '-')}"
 
 
 def _spelling(command: str | None) -> Callable[[re.Match[str]], str]:

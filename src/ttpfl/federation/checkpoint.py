@@ -1,8 +1,8 @@
 """Checkpoints: safetensors files with a JSON card, written in one step and verified when read.
 
 Layout: tensor `vector` (the model's state or the rates), `best` where there is one, `local` (one row per
-client in the card's `local`), `kept` (one row per round in the card's `kept`, which has its excess); metadata key `ttpfl` with the card, which holds a checksum over itself and
-the tensors.
+client in the card's `local`), `kept` (one row per round and excess in the card's `kept`); metadata key
+`ttpfl` with the card, which holds a checksum over itself and the tensors.
 """
 
 import json

@@ -179,7 +179,7 @@ def _last(settings: LearnSettings, state: RunState) -> Candidate:
 
 
 def _verdict(settings: LearnSettings, begin: Rates, state: RunState, judge: Judge) -> tuple[Verdict, int]:
-    """Compare what the run ended with, and where that is bad earlier rounds, with no adaptation: on how many clients?"""
+    """What the run ended with, or earlier rates, against no adaptation; and how many clients were asked."""
     answered: list[int] = []
 
     def total(values: Tensor) -> Tally:

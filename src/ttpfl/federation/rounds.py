@@ -138,7 +138,7 @@ def _one_round(
 
 
 def _warn_of(number: int, failures: Sequence[tuple[str, str]], good: int) -> None:
-    """A line for each client that failed; one for all, if nobody is left and all failed for the same reason."""
+    """A line for each client that failed; one for all, if all clients failed for the same reason."""
     if not good and len({_kind(failure) for _, failure in failures}) == 1:
         if number:  # an error ends the first round, and says the same
             name, failure = failures[0]

@@ -141,7 +141,8 @@ class Finding(NamedTuple):
             warnings.warn(f"{said}; lower lr (it is {lr:g})", DivergenceWarning, stacklevel=3)
         else:
             went = f"the loss went from {before:.4g} to {now:.4g}"
-            remedy = f"train longer, or with another lr (it is {lr:g})"
+            collapsed = len(self.now.predicted) == 1 < len(self.before.predicted)
+            remedy = f"train longer, or {'lower' if collapsed else 'with another'} lr (it is {lr:g})"
             warnings.warn(f"{chance}, and {went}: {remedy}", ModelWarning, stacklevel=3)
 
 
