@@ -144,10 +144,9 @@ def test_directory_is_argument_then_variable_then_user_cache(monkeypatch: pytest
 def test_own_data_has_no_usual_place(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TTPFL_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(
-        DataMissingError, match=rf"^{name} is your own data: pass data_dir=, a directory with"
-    ):
-        ttpfl.data.load(name)
+    for read in (ttpfl.data.load, ttpfl.data.federate):
+        with pytest.raises(DataMissingError, match=rf"^{name} is your own data: pass data_dir=, a directory"):
+            read(name)
 
 
 @pytest.mark.parametrize("name", [name for name in ttpfl.data.names() if name != "digits"])

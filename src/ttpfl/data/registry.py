@@ -162,7 +162,7 @@ def load(
         found = entry.loader(directory, **options)
     except DataMissingError as missing:
         if not download:
-            if data_dir is None and name in OWN and not os.environ.get(ENVIRONMENT):
+            if name in OWN and not os.environ.get(ENVIRONMENT) and directory == data_directory():
                 raise DataMissingError(
                     f"{name} is your own data: pass data_dir=, a directory with {entry.facts.instructions}"
                 ) from None
