@@ -1,6 +1,7 @@
 """Rates that do harm to the clients that they were learned from are noticed; diverged ones are refused."""
 
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -173,10 +174,41 @@ def test_what_is_chosen(losses: Any, chosen: int, words: str | None) -> None:
     assert words is None or words in str(found.warning)
 
 
+def test_the_best_is_chosen_on_the_same_clients() -> None:
+    """Not the first that is no worse than none, nor the one whose own cohort had most to gain."""
+    losses = {0: (0.5, 889), 1: (0.49, 890), 3: (0.45, 890), 5: (0.3, 700), 9: (2.0, 300)}
+    found = verdict(candidate(9), [candidate(rounds) for rounds in (0, 1, 3, 5)], judge_by(losses))
+    assert found.chosen.rounds == 3
+
+
+def test_a_cohort_with_much_to_gain_does_not_decide(tmp_path: Path) -> None:
+    """Round 7 lowered its own cohort's loss most; on the clients of the check another is better."""
+    model, data = make("cnn18"), clients()
+    settings: dict[str, Any] = {"rounds": 12, "lr": 0.6, "batch_size": 4, "cohort": 2, "seed": 5}
+    history: list[dict[str, Any]] = []
+    with pytest.warns(ttpfl.RatesWarning, match=r"last round \(12\) are worse"):
+        rates = ttpfl.learn_rates(model, data, progress=history.append, **settings)
+    excess = [record["validation_loss"] - record["plain_loss"] for record in history]
+    kept = [min(span, key=excess.__getitem__) for span in ([1], [2, 3], [4, 5, 6, 7], [8, 9, 10, 11])]
+    after = {n: ttpfl.learn_rates(model, data, check=False, **settings | {"rounds": n}) for n in kept}
+    asked = [data[place] for place in recent_clients(range(4), 2, 5, 12)]
+    losses = {n: loss_of(model, after[n], asked)[0] for n in kept}
+    losses[0] = loss_of(model, ttpfl.Rates.zeros(model), asked)[0]
+    best = min(losses, key=losses.__getitem__)
+    assert best != min(range(12), key=excess.__getitem__)
+    assert rates.learned["rounds"] == best
+    assert rates.learned["checked"]["clients"] == len(asked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ttpfl.RatesWarning)
+        learn(model, data, LearnSettings(workers=0, **settings | {"rounds": 5}), run_dir=tmp_path)
+        resumed = learn(model, data, LearnSettings(workers=0, **settings), run_dir=tmp_path, resume=True)
+    assert torch.equal(resumed.rates.values, rates.values)
+
+
 def test_where_nothing_helps_the_least_harm_is_returned() -> None:
     """Rates to begin with may do harm themselves."""
     losses = {0: (0.5, 889), 1: (0.8, 700), 3: (0.7, 800), 9: (2.0, 300)}
-    found = verdict(candidate(9), [candidate(3), candidate(1)], judge_by(losses))
+    found = verdict(candidate(9), [candidate(1), candidate(3)], judge_by(losses))
     assert found.chosen.rounds == 3
     assert "worse than none as well: do not use them" in str(found.warning)
 
@@ -188,9 +220,9 @@ def test_rates_that_diverged_are_refused(lr: float, caplog: pytest.LogCaptureFix
     with pytest.raises(ttpfl.RatesError, match=r"'[\w.]+'.*; lower lr \(it is \d+\)") as caught:
         ttpfl.learn_rates(model, data, rounds=6, lr=lr, batch_size=4)
     assert any(note.startswith("client ") for note in caught.value.__notes__)
-    with pytest.raises(FederationError):  # at once if all clients diverge, else when too few are left
+    with pytest.raises(FederationError) as refused:  # at once if all diverge, else when too few are left
         learn(model, data, LearnSettings(rounds=6, lr=lr, batch_size=4, workers=0))
-    assert "is left out: RatesError: the rates diverged: that of '" in caplog.text
+    assert "RatesError: the rates diverged: '" in caplog.text + str(refused.value)
 
 
 def test_a_loss_out_of_all_proportion_is_refused() -> None:

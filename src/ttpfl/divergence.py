@@ -33,8 +33,8 @@ def check_slope(rates: Rates, values: Tensor, slope: Tensor, lr: float) -> None:
             "the model there, such as a normalisation layer whose variances are almost zero"
         )
     raise RatesError(
-        f"with a rate of {values[place]:.3g} for {rates.names[place]!r} the loss has no finite slope left: "
-        f"rates must be finite, and the steps were too large; lower lr (it is {lr:g})"
+        f"with a rate of {values[place]:.3g} for {rates.names[place]!r} the gradient of the loss is not "
+        f"finite: rates must be finite, and the steps were too large; lower lr (it is {lr:g})"
     )
 
 
@@ -51,8 +51,8 @@ def check_reach(twin: Twin, rates: Rates, direction: Direction, lr: float) -> No
         size = max(1.0, own, length if spec.statistic else 0.0)
         if abs(rate) * length > FARTHEST * size:
             raise RatesError(
-                f"the rates diverged: that of {spec.name!r} is {rate:.3g}, which moves its numbers by "
-                f"{abs(rate) * length:.3g} in the mean, where they are {own:.3g}; lower lr (it is {lr:g})"
+                f"the rates diverged: {spec.name!r} has rate {rate:.2g}, which moves its values by "
+                f"{abs(rate) * length:.2g} (root mean square) from {own:.2g}; lower lr (it is {lr:g})"
             )
 
 
@@ -62,11 +62,11 @@ def check_loss(plain: Tally, adapted: Tally, lr: float) -> None:
     >>> check_loss(Tally(samples=20, loss=40.0), Tally(samples=20, loss=1e7), lr=0.1)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.RatesError: the rates diverged: the loss is 5e+05, and 2 without adaptation; lower lr ...
+    ttpfl.errors.RatesError: the rates diverged: the loss is 5e+05 with adaptation and 2 without; lower ...
     """
     rise = adapted.mean_loss - plain.mean_loss
     if not rise <= LARGEST_LOSS * max(1.0, abs(plain.mean_loss)):
         raise RatesError(
-            f"the rates diverged: the loss is {adapted.mean_loss:.3g}, and {plain.mean_loss:.3g} without "
-            f"adaptation; lower lr (it is {lr:g})"
+            f"the rates diverged: the loss is {adapted.mean_loss:.3g} with adaptation and "
+            f"{plain.mean_loss:.3g} without; lower lr (it is {lr:g})"
         )

@@ -66,7 +66,7 @@ class ModelWarning(TtpflWarning):
 
 
 class DivergenceWarning(ModelWarning):
-    """Training diverged: the loss rose, and the model is no better than chance."""
+    """Training diverged: the loss is not finite, or far above that of guessing."""
 
 
 class RefusedError(FederationError):

@@ -1,6 +1,5 @@
 """Learning rates over source clients in one process: the rounds around the steps of `learning`."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from ttpfl.network import weights_hash
 from ttpfl.rates import Mode, Rates, average_rates
 from ttpfl.tally import Tally
 from ttpfl.twin import Readout, Twin
-from ttpfl.verdict import Candidate, verdict, warn_of
+from ttpfl.verdict import Candidate, Kept, keep, returnable, verdict, warn_of
 
 OWN_CACHE_BYTES = 2**30
 
@@ -71,9 +70,10 @@ def learn_rates(
             (`DirectionCache(0)` keeps nothing).
         check: compare the last round's rates with no adaptation on the clients of the last four rounds. If
             they are worse there (the loss is larger, or the accuracy smaller by two standard errors), warn
-            with a `RatesWarning` and return those of the best round instead, at worst those to start with.
-            If False, the last round's are returned, as in the paper. What was found is in
-            `learned["checked"]`.
+            with a `RatesWarning` and return the best of some earlier rates on the same clients. These are the
+            rates to start with, and one round of each span of rounds (1, 2 to 3, 4 to 7, and so on): the one
+            that lowered its own cohort's loss most. If False, the last round's are returned, as in the paper.
+            What was found is in `learned["checked"]`.
         progress: called after every round with its figures: `round`, `clients`, and over the cohort's batches
             `plain_loss` and `plain_accuracy` without adaptation, `validation_loss` and `validation_accuracy`
             after it, with the rates as they were when each batch came.
@@ -104,13 +104,11 @@ def learn_rates(
     sites = _Sites(
         Twin(model, begin.modules, readout=logits), named, batch_size, mode, cache, objective, loss, seed
     )
-    rates, best, least = begin, Candidate(0, begin.values), math.inf
+    rates, kept = begin, dict[int, Kept]()
     for number in range(rounds):
         names = draw_cohort(list(named), cohort, seed, number)
         turns, record = sites.round(number, names, rates, lr, local_epochs)
-        excess = record["validation_loss"] - record["plain_loss"]
-        if excess < least:  # a difference on the same data: cohorts differ more than rounds do
-            least, best = excess, Candidate(number, rates.values)
+        keep(kept, record["validation_loss"] - record["plain_loss"], Candidate(number, rates.values))
         rates = average_rates(turns)
         if progress is not None:
             progress(record)
@@ -125,12 +123,12 @@ def learn_rates(
         "library": __version__,
     }
     if check:
-        last, others = Candidate(rounds, rates.values), [best, Candidate(0, begin.values)]
+        last, others = Candidate(rounds, rates.values), returnable(begin.values, kept)
         names = recent_clients(list(named), cohort, seed, rounds)
         found = verdict(last, others, lambda values: sites.judged(names, begin.with_values(values)))
         warn_of(found)
         rates = rates.with_values(found.chosen.values)
-        learned |= {"rounds": int(found.chosen.rounds), "checked": found.recorded()}
+        learned |= {"rounds": int(found.chosen.rounds), "checked": found.recorded(len(names))}
     return rates.with_values(rates.values, mode=mode, learned=learned, weights_hash=weights_hash(model))
 
 

@@ -1,9 +1,9 @@
 """Whether learned rates help on clients that they were learned from; if not, what to return instead."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +23,36 @@ class Candidate(NamedTuple):
     values: Tensor
 
 
+class Kept(NamedTuple):
+    """Rates to go back to, and the loss with them minus that without, on their round's own cohort."""
+
+    excess: float
+    candidate: Candidate
+
+
+def keep(kept: dict[int, Kept], excess: float, candidate: Candidate) -> None:
+    """Keep the smallest excess of each span of rounds: 0, 1, 2 to 3, 4 to 7, 8 to 15, and so on.
+
+    Few rates are kept however long learning takes, and which ones does not depend on how long it will take.
+    Excesses of different cohorts are hard to compare (some cohorts have more to gain), so they only choose
+    within a span; what is returned is decided by `verdict`, on the same clients for all.
+
+    >>> kept = {}
+    >>> for rounds, excess in enumerate([0.0, -0.1, -0.2, -0.3, -0.9, -0.5]):
+    ...     keep(kept, excess, Candidate(rounds, torch.zeros(2)))
+    >>> [one.candidate.rounds for one in kept.values()]
+    [0, 1, 3, 4]
+    """
+    span = candidate.rounds.bit_length()
+    if excess < (kept[span].excess if span in kept else inf):
+        kept[span] = Kept(excess, candidate)
+
+
+def returnable(begin: Tensor, kept: Mapping[int, Kept]) -> list[Candidate]:
+    """What can be gone back to: the rates to start with, and those that were kept."""
+    return [Candidate(0, begin), *(one.candidate for one in kept.values() if one.candidate.rounds)]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What is returned, and how it compares with no adaptation on the source clients."""
@@ -34,9 +64,10 @@ class Verdict:
     """With the chosen rates."""
     adapted_last: Tally
 
-    def recorded(self) -> dict[str, Any]:
-        """Plain numbers, to be kept with the rates."""
+    def recorded(self, clients: int) -> dict[str, Any]:
+        """Plain numbers, to be kept with the rates: what was found on so many clients."""
         return {
+            "clients": clients,
             "round": self.chosen.rounds,
             "last_round": self.last.rounds,
             "samples": self.plain.samples,
@@ -60,18 +91,20 @@ class Verdict:
         if worse(self.plain, self.adapted):
             return f"{returned}, the best, but worse than none as well: do not use them; {again}"
         if not self.chosen.values.any():
-            return f"{said}. Those of the best round are no better, so rates of zero are returned: {again}"
+            return f"{said}. Those of earlier rounds are no better, so rates of zero are returned: {again}"
         return f"{returned}; lower lr for better ones"
 
 
-def verdict(last: Candidate, others: Sequence[Candidate], judge: Callable[[Tensor], Tally]) -> Verdict:
-    """Return the last rates unless they are worse than none; then the first of the others that are not.
+def verdict(last: Candidate, others: Iterable[Candidate], judge: Callable[[Tensor], Tally]) -> Verdict:
+    """Return the last rates unless they are worse than none; then the best of all, on the same clients.
+
+    The best has the smallest loss among those that are not worse than no adaptation; among all, if all are.
 
     Args:
         last: what learning ended with.
-        others: earlier rates to go back to, in the order of preference.
-        judge: loss and accuracy over all source clients after adaptation with rates of these values; without
-            adaptation for zeros. It is called for the others only if the last are worse.
+        others: earlier rates to go back to.
+        judge: loss and accuracy over the clients of the check after adaptation with rates of these values;
+            without adaptation for zeros. It is called for the others only if the last are worse.
 
     >>> import torch
     >>> losses = {0.0: 2.0, 1.0: 1.5, 9.0: 4.0}
@@ -82,12 +115,10 @@ def verdict(last: Candidate, others: Sequence[Candidate], judge: Callable[[Tenso
     """
     plain = judge(torch.zeros_like(last.values))
     seen = [(last, judge(last.values))]
-    for other in others if worse(plain, seen[0][1]) else ():
-        seen.append((other, judge(other.values)))
-        if not worse(plain, seen[-1][1]):
-            break
+    if worse(plain, seen[0][1]):
+        seen += [(other, judge(other.values)) for other in others]
     helps = [one for one in seen if not worse(plain, one[1])]
-    chosen, adapted = helps[0] if helps else min(seen, key=lambda one: _loss(one[1]))
+    chosen, adapted = min(helps or seen, key=lambda one: _loss(one[1]))
     return Verdict(chosen, last, plain, adapted, seen[0][1])
 
 

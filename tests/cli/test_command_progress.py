@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from rich.console import Console
 
+from ttpfl.cli.messages import warn
 from ttpfl.cli.progress import bar, lines, progress
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -122,6 +123,22 @@ def test_a_terminal_shows_the_stage_and_the_loss() -> None:
         assert "round 3 of 20, loss 0.512, " in shown(console)
         advance(20, 20, "loss 0.3")
     assert shown(console).endswith("round 20 of 20, loss 0.3\n\x1b[?25h")  # the last is the cursor
+
+
+def test_what_is_said_meanwhile_stands_above_the_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    """Printed past the live display, it was glued to the bar's line."""
+    console = terminal()
+    with bar("stage", "round", console) as advance:
+        advance(1, 2)
+        before = shown(console)
+        warn("the loss rises")
+        said = shown(console)[len(before) :]
+        advance(2, 2)
+    assert capsys.readouterr().err == ""
+    # Back to the start of the bar's line, which is cleared; then the text alone, and the bar below it.
+    assert re.match(r"\r(\x1b\[\d*[A-Z])*warning: the loss rises *\n.*round 1 of 2", said)
+    warn("afterwards")
+    assert capsys.readouterr().err == "warning: afterwards\n"
 
 
 def test_figures_that_do_not_fit_are_wrapped_and_not_cut() -> None:

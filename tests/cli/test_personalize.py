@@ -147,6 +147,7 @@ def test_nothing_to_read_is_an_error(place: Path) -> None:
     assert "nowhere is left out" in result.stderr
     assert result.stderr.splitlines()[-1] == "error: none of 2 pictures could be read"
     assert not (place / "found.csv").exists()
+    assert run("nowhere").stderr.splitlines()[-1] == "error: the picture could not be read"
     (place / "empty").mkdir()
     assert run("empty").stderr == "error: there are no pictures in empty\n"
     assert run("-", input="").exit_code == 1

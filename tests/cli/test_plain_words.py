@@ -1,5 +1,6 @@
 """What commands say about mistakes of the first hour: in their own words, early, and with the remedy."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from typer.testing import CliRunner, Result
 
 import ttpfl
 from ttpfl.cli import app
+from ttpfl.cli.messages import show_warnings, speaking_for
+from ttpfl.cli.words import as_options
 from ttpfl.models import Signature, build, save_model
 
 SIGNATURE = Signature(("ant", "bee"), (20, 20), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -169,7 +172,7 @@ SMALL = ["digits", "--shift", "none", "--set", "source_clients=4", "--set", "tar
 
 
 def test_divergence_ends_with_an_error_and_a_model(place: Path) -> None:
-    words = ["train", *SMALL, "--rounds", "2", "--lr", "8", "--workers", "0", "--out", "out"]
+    words = ["train", *SMALL, "--rounds", "2", "--lr", "20", "--workers", "0", "--out", "out"]
     result = invoke(*words)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "error: training diverged: the loss rose from " in result.stderr
@@ -179,3 +182,42 @@ def test_divergence_ends_with_an_error_and_a_model(place: Path) -> None:
         result = invoke(*words, "--resume", "--allow-divergence")
     assert result.exit_code == 0
     assert "out/model.safetensors written after 2 rounds" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["learn", "m.safetensors", "--lr", "-1"], "--lr is -1.0: it must be positive"),
+        (["learn", "m.safetensors", "--mode", "onlin"], "--mode is 'onlin': it must be 'batch' or 'online'"),
+        (["compare", "m.safetensors", "--order", "random"], "there is no order 'random'"),
+    ],
+)
+def test_settings_have_the_names_of_options(words: list[str], said: str, place: Path) -> None:
+    """Also checked before clients are built, which takes long (and this model has none)."""
+    result = invoke(*words, "--out", "out")
+    assert result.exit_code != 0
+    assert f"error: {said}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("diverged; lower lr (it is 30)", "diverged; lower --lr (it is 30)"),
+        ("train longer, or with another lr (it is 5)", "train longer, or with another --lr (it is 5)"),
+        ("cohort is 50, but there are only 4 clients", "--cohort is 50, but there are only 4 clients"),
+        ("average='krum' with trim=0.1 needs 4", "--average krum with --trim 0.1 needs 4"),
+        ("resume it (resume=True) or", "resume it (--resume) or"),
+        ("mu was 0.1, now it is 1.0", "--mu was 0.1, now it is 1.0"),
+        ("seed is 'abc': it must be", "seed is 'abc': it must be"),
+        ("the cohort is drawn", "the cohort is drawn"),
+    ],
+)
+def test_sentences_about_settings(text: str, said: str) -> None:
+    assert as_options(text, "learn") == said
+
+
+def test_warnings_name_options_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings(), speaking_for(lambda: "learn"):
+        show_warnings()
+        warnings.warn("lower lr (it is 3)", ttpfl.RatesWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: lower --lr (it is 3)\n"

@@ -459,6 +459,42 @@ def steep() -> Any:
     return model
 
 
+class Broken:
+    """A client whose data cannot be read from the second round on."""
+
+    def __init__(self, reason: str) -> None:
+        self.data, self.reason, self.turns = pair(4, 1), reason, 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, place: int) -> Any:
+        self.turns += 1
+        if self.turns > 4:
+            raise OSError(self.reason)
+        return self.data[0][place], self.data[1][place]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (("block 7 of 'a' is bad", "block 12 of 'b' is bad"), ["all 2 clients failed alike; 'north': "]),
+        (
+            ("block 7 is bad", "no such file"),
+            ["client 'north' is left out: ", "client 'south' is left out: "],
+        ),
+    ],
+)
+def test_the_same_failure_of_all_clients_is_told_once(
+    reasons: tuple[str, str], said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    sites = {name: Broken(reason) for name, reason in zip(("north", "south"), reasons, strict=True)}
+    train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=0, validate_every=0, check=False))
+    found = [text for text in caplog.messages if text.startswith("round 1: ")]
+    assert len(found) == len(said)
+    assert all(text.startswith(f"round 1: {start}") for text, start in zip(found, said, strict=True))
+
+
 def test_figures_that_nothing_can_be_computed_with(caplog: pytest.LogCaptureFixture) -> None:
     """A loss of about 1e37, to the power of ten."""
     x, y = pair(4, 1)

@@ -48,7 +48,11 @@ def test_what_a_run_that_was_stopped_early_sent() -> None:
         def on_round(self, state: RunState, record: Record) -> None:
             state.stopped = state.round == 2
 
-    for rounds, callbacks, numbers in ((3, [], "3 rounds: 2TD = 90"), (3, [Enough()], "2 rounds: 2TD = 60")):
+    for rounds, callbacks, numbers in (
+        (1, [], "1 round: 2TD = 30"),
+        (3, [], "3 rounds: 2TD = 90"),
+        (3, [Enough()], "2 rounds: 2TD = 60"),
+    ):
         said: list[str] = []  # 2 x rounds x 15 weights
         settings = TrainSettings(rounds=rounds, **SETTINGS)
         train(linear(), clients(), settings, callbacks=[Sent(said.append), *callbacks])

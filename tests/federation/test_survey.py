@@ -11,6 +11,7 @@ from torch import Tensor
 import ttpfl
 from ttpfl.federation import TrainSettings, train
 from ttpfl.federation.survey import FEWEST, Survey
+from ttpfl.federation.training import Finding, diverged
 from ttpfl.models.files import read_card
 
 SIZES = (60, 60, 60)
@@ -42,7 +43,7 @@ def test_a_model_that_learned_says_nothing(tmp_path: Path) -> None:
 
 def test_chance_is_said(tmp_path: Path) -> None:
     with pytest.warns(
-        ttpfl.ModelWarning, match=r"no better than chance \(accuracy .* predicts class \d for all"
+        ttpfl.ModelWarning, match=r"no better than chance \(accuracy .* predicts class \d for every sample"
     ):
         trained = train(mlp(), noise(), settings(rounds=20), run_dir=tmp_path)
     assert read_card(tmp_path / "model.safetensors")["checked"]["at_chance"]
@@ -55,6 +56,39 @@ def test_divergence_is_said_when_the_model_is_written(tmp_path: Path) -> None:
     ):
         train(mlp(), noise(), settings(lr=30.0), run_dir=tmp_path)
     assert (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("lr", [1e-5, 0.3])
+def test_a_loss_that_rises_a_little_is_no_divergence(lr: float) -> None:
+    """At chance the loss goes up as often as down: a healthy short run must not end with an error."""
+    model, data = mlp(), noise()
+    labels = torch.cat([y for _, y in data.values()])
+    with torch.no_grad():  # where guessing is best, so that any step away from it raises the loss
+        model[-1].weight.zero_()
+        model[-1].bias.copy_((labels.bincount(minlength=CLASSES) / len(labels)).log())
+    with pytest.warns(
+        ttpfl.ModelWarning, match=rf"no better than chance .*another lr \(it is {lr:g}\)"
+    ) as said:
+        train(model, data, settings(lr=lr, rounds=1, momentum=0.0))
+    assert [one.category for one in said] == [ttpfl.ModelWarning]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (2.31, 2.334, False),
+        (2.306, 2.312, False),
+        (2.3, 3.4, False),
+        (2.3, 3.5, True),
+        (0.1, 2.4, False),  # no worse than guessing
+        (5.0, 7.0, False),
+        (5.0, 8.0, True),
+        (2.3, float("nan"), True),
+        (2.3, float("inf"), True),
+    ],
+)
+def test_what_divergence_is(before: float, now: float, expected: bool) -> None:
+    assert diverged(before, now, classes=10) is expected
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -104,3 +138,20 @@ def test_the_rule(right: int | None, labels: list[int], at_chance: bool) -> None
 def test_the_rule_needs_some_samples() -> None:
     assert Survey(FEWEST, 1.0, 0, {"0": 50, "1": 50}).at_chance
     assert not Survey(FEWEST - 1, 1.0, 0, {"0": 50, "1": 49}).at_chance
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "remedy"),
+    [
+        ({"0": 50, "1": 50}, {"1": 100}, "it predicts class 1 for every sample), .* or lower lr (it is 5)"),
+        ({"1": 100}, {"1": 100}, "it predicts class 1 for every sample), .* or with another lr (it is 5)"),
+    ],
+)
+def test_a_model_that_came_to_predict_one_class(
+    before: dict[str, int], now: dict[str, int], remedy: str
+) -> None:
+    labels = {"0": 50, "1": 50}
+    found = Finding(Survey(100, 70.0, 50, labels, now), Survey(100, 69.0, 50, labels, before))
+    with pytest.warns(ttpfl.ModelWarning, match=remedy.replace("(", "\\(").replace(")", "\\)")) as said:
+        found.warn(5.0)
+    assert said[0].category is ttpfl.ModelWarning

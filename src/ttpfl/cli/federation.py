@@ -218,7 +218,7 @@ def learn(
             callbacks=_callbacks(advance, tensorboard),
             evaluate=lambda found: evaluator.of_rates(model, found),
         )
-    report(out / "rates.safetensors", learned.history, json, learned.rates.learned.get("checked"))
+    report(out / "rates.safetensors", learned.history, json, learned.rates.learned)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from typer.core import TyperGroup
 
 from ttpfl.cli.errors import DEBUG, in_words, usage_in_words
+from ttpfl.cli.messages import speaking_for
 
 
 def paragraphs(docstring: str | None) -> str:
@@ -42,5 +43,10 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the user chose."""
-        with in_words(ctx.params["debug"], lambda: ctx.invoked_subcommand):
+
+        def command() -> str | None:
+            name: str | None = ctx.invoked_subcommand
+            return name
+
+        with in_words(ctx.params["debug"], command), speaking_for(command):
             return super().invoke(ctx)

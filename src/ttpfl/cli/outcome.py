@@ -5,31 +5,33 @@ from typing import Any
 
 from ttpfl.cli.output import answer
 from ttpfl.federation.accountant import in_words
+from ttpfl.federation.progress import counted
 
 
 def report(
-    path: Path, history: list[dict[str, Any]], as_json: bool = False, checked: dict[str, Any] | None = None
+    path: Path, history: list[dict[str, Any]], as_json: bool = False, learned: dict[str, Any] | None = None
 ) -> None:
-    """Say what was written; for rates also how they compare with no adaptation on all source clients."""
+    """Say what was written; for rates also how they compare with no adaptation on source clients."""
     facts = {"result": path, "rounds": len(history), "last_round": history[-1]}
-    words = [f"{path} written after {len(history)} rounds: {figures(history[-1])}"]
-    if checked is not None:
-        facts["checked"] = checked
-        words.append(compared(checked))
+    words = [f"{path} written after {counted(len(history), 'round')}: {figures(history[-1])}"]
+    if learned is not None and "checked" in learned:
+        facts["checked"] = learned["checked"]
+        words.append(compared(learned["checked"], learned["clients"]))
     answer(facts, *words, as_json=as_json)
 
 
-def compared(checked: dict[str, Any]) -> str:
-    """Learned rates against no adaptation.
+def compared(checked: dict[str, Any], clients: int) -> str:
+    """Learned rates against no adaptation, where there are so many source clients.
 
-    >>> compared({"round": 9, "plain_loss": 0.5, "plain_accuracy": 0.8, "adapted_loss": 0.4,
-    ...           "adapted_accuracy": 0.85})
-    'all source clients, no adaptation and rates of round 9: loss 0.5 and 0.4, accuracy 80.0% and 85.0%'
+    >>> compared({"round": 9, "last_round": 9, "clients": 8, "samples": 800, "plain_loss": 0.5,
+    ...           "adapted_loss": 0.4}, clients=60)
+    'source clients of the last rounds (800 samples), no adaptation -> rates of round 9: loss 0.5 -> 0.4'
     """
-    said = f"loss {checked['plain_loss']:.4g} and {checked['adapted_loss']:.4g}"
+    who = "all source clients" if checked["clients"] == clients else "source clients of the last rounds"
+    said = f"loss {checked['plain_loss']:.4g} -> {checked['adapted_loss']:.4g}"
     if "plain_accuracy" in checked:
-        said += f", accuracy {checked['plain_accuracy']:.1%} and {checked['adapted_accuracy']:.1%}"
-    return f"all source clients, no adaptation and rates of round {checked['round']}: {said}"
+        said += f", accuracy {checked['plain_accuracy']:.1%} -> {checked['adapted_accuracy']:.1%}"
+    return f"{who} ({checked['samples']} samples), no adaptation -> rates of round {checked['round']}: {said}"
 
 
 def figures(record: dict[str, Any]) -> str:

@@ -166,5 +166,9 @@ def _paths(places: Iterable[str]) -> Iterator[str]:
 
 def _nothing(places: list[str], unreadable: int) -> str:
     if unreadable:
-        return f"none of {unreadable} pictures could be read"
+        return (
+            "the picture could not be read"
+            if unreadable == 1
+            else f"none of {unreadable} pictures could be read"
+        )
     return f"there are no pictures in {', '.join(places)}"

@@ -45,6 +45,11 @@ def progress(title: str, unit: str, *, show: bool = True, patient: bool = False)
             yield advance
 
 
+def stderr() -> Console:
+    """Where to print on stderr: what is printed past a live display would end up in its last line."""
+    return _open[0].console if _open else Console(stderr=True)
+
+
 def numbered(*titles: str) -> list[str]:
     """The titles of a command's stages.
 

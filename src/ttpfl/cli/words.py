@@ -11,11 +11,20 @@ RECIPES = ("run", "demo", "recipe")
 
 _ARGUMENT = re.compile(r"(?<![\w.-])(?<!--option )(?<!--set )([a-z_]+)=('[^']*'|[\w.]+)?")
 _DOWNLOAD = re.compile(r"load\('([\w-]+)', download=True\)")
-_SETTINGS = {entry.name for kind in (TrainSettings, LearnSettings) for entry in fields(kind)} | {"shift"}
+_SETTINGS = {entry.name for kind in (TrainSettings, LearnSettings) for entry in fields(kind)} | {
+    "shift",
+    "resume",
+}
+# `seed is` speaks of an option of a data set: the command line checks its own seed before the library does.
+_NAMES = "|".join(sorted(_SETTINGS - {"seed"}))
+_VALUE = r"(?:-?\d|'|nan|-?inf|None|True|False)"
+_SENTENCE = re.compile(
+    rf"(?<![\w.-])(?:(?<=lower )lr|(?<=another )lr|(?:{_NAMES})(?= (?:is|was) {_VALUE}))\b"
+)
 
 
 def as_options(message: str, command: str | None) -> str:
-    """An error message of the library as the user of a command can follow it.
+    """An error or a warning of the library as the user of a command can follow it.
 
     >>> as_options("pictures have 2 sizes: pass image_size= to resize them", "train")
     'pictures have 2 sizes: pass --option image_size=48 to resize them'
@@ -23,9 +32,16 @@ def as_options(message: str, command: str | None) -> str:
     'pictures have 2 sizes: pass --set data.options.image_size=48 to resize them'
     >>> as_options("use average='median', or set validate_every=1 (data_dir= names another)", "learn")
     'use --average median, or set --validate-every 1 (--data-dir names another)'
+    >>> as_options("batch_size is 0: it must be at least 1", "learn")
+    '--batch-size is 0: it must be at least 1'
     """
     message = _DOWNLOAD.sub(r"`ttpfl data download \1`", message)
-    return _ARGUMENT.sub(_spelling(command), message)
+    message = _ARGUMENT.sub(_spelling(command), message)
+    return message if command in RECIPES else _SENTENCE.sub(_named, message)
+
+
+def _named(found: re.Match[str]) -> str:
+    return f"--{found[0].replace('_', '-')}"
 
 
 def _spelling(command: str | None) -> Callable[[re.Match[str]], str]:

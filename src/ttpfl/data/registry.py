@@ -22,6 +22,7 @@ from ttpfl.errors import DataError, DataMissingError
 log = logging.getLogger("ttpfl")
 
 ENVIRONMENT = "TTPFL_DATA"
+OWN = ("arrays", "folder")  # formats of the user's data, which is never where data sets are
 
 Loader = Callable[..., Images | ClientArrays]
 L = TypeVar("L", bound=Loader)
@@ -161,6 +162,10 @@ def load(
         found = entry.loader(directory, **options)
     except DataMissingError as missing:
         if not download:
+            if name in OWN and not os.environ.get(ENVIRONMENT) and directory == data_directory():
+                raise DataMissingError(
+                    f"{name} is your own data: pass data_dir=, a directory with {entry.facts.instructions}"
+                ) from None
             what = missing if directory.exists() else f"the data directory {directory} does not exist"
             raise DataMissingError(f"{what}. {_advice(entry.facts, directory)}") from None
         _download(entry.facts, directory)
@@ -207,8 +212,8 @@ def _download(facts: Facts, directory: Path) -> None:
 def _advice(facts: Facts, directory: Path) -> str:
     advice = f"Put {facts.instructions} into {directory} (data_dir= or {ENVIRONMENT} names another directory)"
     if facts.files:
-        sources = ", ".join(f"{file.url} (sha256 {file.sha256})" for file in facts.files)
-        advice += f". It is given out at {sources}; load({facts.name!r}, download=True) fetches that"
+        advice += f", or let load({facts.name!r}, download=True) fetch it"
+        advice += f"; `ttpfl data info {facts.name}` shows the addresses"
     elif facts.homepage:
         advice += f". See {facts.homepage}"
     return advice

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ttpfl.errors import FederationError
 from ttpfl.federation.state import Record, RunState
 from ttpfl.files import written_in_one_step
+from ttpfl.verdict import Candidate, keep
 
 
 @dataclass(frozen=True)
@@ -103,34 +105,38 @@ def _line(entry: Mapping[str, Any]) -> str:
     return json.dumps(entry) + "\n"
 
 
-class Best(Callback):
-    """Keeps the vector with the smallest loss on the source clients' validation data.
-
-    The loss in a record belongs to the vector that the round began with. Where the record has the loss
-    without adaptation as well, the difference counts: cohorts differ more than rates do.
-    """
+class _Judging(Callback):
+    """The loss in a record belongs to the vector that the round began with, which is therefore held here."""
 
     def __init__(self) -> None:
-        self._before: Tensor | None = None
+        self._before = torch.empty(0)
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
         """The first round begins with what is there."""
         self._before = state.vector.clone()
 
     def on_round(self, state: RunState, record: Record) -> None:
-        """Compare with the best so far."""
-        loss = self._loss(record)
-        if loss is not None and loss < state.best_loss:
-            state.best, state.best_loss, state.best_round = self._before, loss, state.round - 1
+        """Look at the vector that the round began with."""
+        if record.get("validation_loss") is not None:
+            self.look(state, record, self._before)
         self._before = state.vector.clone()
 
-    def _loss(self, record: Record) -> float | None:
-        loss: float | None = record.get("validation_loss")
-        return loss if loss is None else loss - record.get("plain_loss", 0.0)
+    def look(self, state: RunState, record: Record, vector: Tensor) -> None:
+        """Decide what becomes of a vector whose loss is known."""
+        raise NotImplementedError
 
 
-class EarlyStopping(Best):
-    """Stops some rounds after the one with the smallest loss."""
+class Keeping(_Judging):
+    """Keeps the rates of some rounds, to go back to; see `ttpfl.verdict.keep`."""
+
+    def look(self, state: RunState, record: Record, vector: Tensor) -> None:
+        """Keep it, if it is the best of its span of rounds."""
+        excess = record["validation_loss"] - record["plain_loss"]
+        keep(state.kept, excess, Candidate(state.round - 1, vector))
+
+
+class EarlyStopping(_Judging):
+    """Keeps the vector with the smallest validation loss, and stops some rounds after it."""
 
     def __init__(self, patience: int) -> None:
         super().__init__()
@@ -141,8 +147,11 @@ class EarlyStopping(Best):
         super().on_round(state, record)
         state.stopped = state.round - state.best_round > self._patience
 
-    def _loss(self, record: Record) -> float | None:
-        return record.get("validation_loss")
+    def look(self, state: RunState, record: Record, vector: Tensor) -> None:
+        """Keep it, if it is the best so far."""
+        if record["validation_loss"] < state.best_loss:
+            state.best, state.best_loss = vector, record["validation_loss"]
+            state.best_round = state.round - 1
 
 
 class Evaluation(Callback):

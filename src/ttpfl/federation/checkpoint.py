@@ -1,8 +1,8 @@
 """Checkpoints: safetensors files with a JSON card, written in one step and verified when read.
 
 Layout: tensor `vector` (the model's state or the rates), `best` where there is one, `local` (one row per
-client in the card's `local`); metadata key `ttpfl` with the card, which holds a checksum over itself and
-the tensors.
+client in the card's `local`), `kept` (one row per round and excess in the card's `kept`); metadata key
+`ttpfl` with the card, which holds a checksum over itself and the tensors.
 """
 
 import json
@@ -24,6 +24,7 @@ from ttpfl.federation.identity import DIFFERENCE_IS_A_RISK
 from ttpfl.federation.state import Record, RunState
 from ttpfl.files import written_in_one_step
 from ttpfl.reading import parse_json, regular_size
+from ttpfl.verdict import Candidate, Kept, keep
 
 log = logging.getLogger("ttpfl")
 
@@ -140,6 +141,8 @@ def encode(state: RunState, identity: dict[str, Any]) -> bytes:
         tensors["best"] = state.best.contiguous()
     if clients:
         tensors["local"] = torch.stack([state.local[client] for client in clients])
+    if state.kept:
+        tensors["kept"] = torch.stack([one.candidate.values for one in state.kept.values()])
     card = {
         "format": FORMAT,
         "version": VERSION,
@@ -151,6 +154,7 @@ def encode(state: RunState, identity: dict[str, Any]) -> bytes:
         "best_round": state.best_round,
         "stopped": state.stopped,
         "local": clients,
+        "kept": [[one.candidate.rounds, one.excess] for one in state.kept.values()],
     }
     return save(tensors, metadata={"ttpfl": json.dumps(sealed(card, tensors))})
 
@@ -177,12 +181,23 @@ def read(path: Path) -> tuple[RunState, dict[str, Any]]:
             math.inf if card["best_loss"] is None else card["best_loss"],
             card["best_round"],
             card["stopped"],
+            _kept(card, tensors),
         )
         return state, card["identity"]
     except _DamagedError:
         raise
     except Exception as error:  # junk can fail in any way inside the readers
         raise _DamagedError(f"{type(error).__name__}: {error}") from error
+
+
+def _kept(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[int, Kept]:
+    """Earlier versions had none."""
+    kept: dict[int, Kept] = {}
+    for (rounds, excess), values in zip(card.get("kept", ()), tensors.get("kept", ()), strict=True):
+        if type(rounds) is not int or type(excess) is not float or values.shape != tensors["vector"].shape:
+            raise _DamagedError(f"it kept {rounds!r} with {excess!r}")
+        keep(kept, excess, Candidate(rounds, values))
+    return kept
 
 
 def _check_shapes(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:

@@ -82,11 +82,20 @@ def communication(info: RunInfo) -> str:
     'sent per client over 200 rounds: D + 2Td = 132,186 numbers; FedAvg: 2TD = 49,194,400'
     """
     rounds, model, vector = info.rounds, info.model_numbers, info.vector_numbers
-    fedavg = 2 * rounds * model
+    fedavg, sent_over = 2 * rounds * model, f"sent per client over {counted(rounds, 'round')}"
     if info.kind == "train":
-        return f"sent per client over {rounds} rounds: 2TD = {fedavg:,} numbers"
+        return f"{sent_over}: 2TD = {fedavg:,} numbers"
     sent = model + 2 * rounds * vector
-    return f"sent per client over {rounds} rounds: D + 2Td = {sent:,} numbers; FedAvg: 2TD = {fedavg:,}"
+    return f"{sent_over}: D + 2Td = {sent:,} numbers; FedAvg: 2TD = {fedavg:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "round"), counted(200, "round")
+    ('1 round', '200 rounds')
+    """
+    return f"{number} {noun}" + "s" * (number != 1)
 
 
 class TensorBoard(Callback):

@@ -62,7 +62,7 @@ def check_cohort(average: str, trim: float, cohort: int) -> None:
         return
     if average == "krum":
         raise FederationError(
-            f"average is 'krum' with trim={trim:g}, which needs {least} clients in a round, and there are "
+            f"average='krum' with trim={trim:g} needs {least} clients in a round, and there are "
             f"{cohort}: use average='median'"
         )
     larger = math.ceil(1000 / cohort) / 1000

@@ -14,7 +14,7 @@ from ttpfl.account import Account
 from ttpfl.data.parallel import cores
 from ttpfl.direction import DirectionCache, Objective, entropy
 from ttpfl.errors import FederationError
-from ttpfl.federation.callbacks import Best, Callback, RunInfo
+from ttpfl.federation.callbacks import Callback, Keeping, RunInfo
 from ttpfl.federation.composition import Spending
 from ttpfl.federation.identity import common
 from ttpfl.federation.jobs import MakeEngine
@@ -31,7 +31,7 @@ from ttpfl.network import model_hash, weights_hash
 from ttpfl.rates import Mode, Only, Rates
 from ttpfl.tally import Tally
 from ttpfl.twin import Readout, Twin
-from ttpfl.verdict import Candidate, Verdict, verdict, warn_of
+from ttpfl.verdict import Candidate, Verdict, returnable, verdict, warn_of
 
 log = logging.getLogger("ttpfl")
 
@@ -129,17 +129,17 @@ def learn(
         make_engine=engine,
     )
 
-    def result(values: Tensor, rounds: int, found: Verdict | None = None) -> Rates:
+    def result(values: Tensor, rounds: int, checked: Record | None = None) -> Rates:
         said: Record = {"rounds": rounds, "clients": len(roster), "library": __version__}
         said |= {name: value for name, value in asdict(settings).items() if name not in _SAID_ELSEWHERE}
         account = Account(no_bound="taken from a run that had not ended")
-        if rounds or found is not None:
+        if rounds or checked is not None:
             account = spending.account(rounds, values)
         if rounds and settings.privacy != "none":
             # Without what a server that died asked for again: see docs/privacy.md.
             said["spent"] = spending.record(rounds)
-        if found is not None:
-            said["checked"] = found.recorded()
+        if checked is not None:
+            said["checked"] = checked
         return begin.with_values(
             values,
             mode=cast(Mode, settings.mode),
@@ -150,18 +150,19 @@ def learn(
 
     # Rates to be looked at while the run goes on: which round it is, the one who judges is not told.
     judge = None if evaluate is None else lambda vector: evaluate(result(vector, 0))
-    verdicts: list[Verdict] = []
+    verdicts: list[tuple[Verdict, int]] = []
     state = session.run(
         begin.values,
         run_dir,
         resume,
-        [Best(), *callbacks] if check and settings.patience is None else callbacks,
+        [Keeping(), *callbacks] if check else callbacks,
         judge,
         (lambda state, judge: verdicts.append(_verdict(settings, begin, state, judge))) if check else None,
     )
     if verdicts:
-        warn_of(verdicts[0])
-        learned = result(verdicts[0].chosen.values, verdicts[0].chosen.rounds, verdicts[0])
+        found, asked = verdicts[0]
+        warn_of(found)
+        learned = result(found.chosen.values, found.chosen.rounds, found.recorded(asked))
     else:
         last = _last(settings, state)
         learned = result(last.values, last.rounds)
@@ -177,17 +178,21 @@ def _last(settings: LearnSettings, state: RunState) -> Candidate:
     return Candidate(state.result_round, state.result)
 
 
-def _verdict(settings: LearnSettings, begin: Rates, state: RunState, judge: Judge) -> Verdict:
-    """Compare what the run ended with, and where that is bad its best round, with no adaptation."""
+def _verdict(settings: LearnSettings, begin: Rates, state: RunState, judge: Judge) -> tuple[Verdict, int]:
+    """What the run ended with, or earlier rates, against no adaptation; and how many clients were asked."""
+    answered: list[int] = []
 
     def total(values: Tensor) -> Tally:
-        tally = Tally()
-        for report in judge(values):
+        tally, reports = Tally(), judge(values)
+        answered.append(len(reports))
+        for report in reports:
             tally.join(**report["adapted"])
         return tally
 
-    best = [] if state.best is None else [Candidate(state.best_round, state.best)]
-    return verdict(_last(settings, state), [*best, Candidate(0, begin.values)], total)
+    others = returnable(begin.values, state.kept)
+    if state.best is not None:  # also of checkpoints by earlier versions, which kept nothing else
+        others.append(Candidate(state.best_round, state.best))
+    return verdict(_last(settings, state), others, total), min(answered)
 
 
 def first_rates(model: nn.Module, only: str | None, rates: Rates | None) -> Rates:

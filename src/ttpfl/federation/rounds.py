@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -118,8 +119,8 @@ def _one_round(
         failure = answer.failure or _taken(server, answer, state.vector)
         if failure is not None:
             failures.append((answer.job.name, failure))
-            log.warning("round %d: client %r is left out: %s", state.round, answer.job.name, failure)
     good = len(jobs) - len(failures)
+    _warn_of(state.round, failures, good)
     if not good and state.round == 0:  # nothing was ever right; later it may be a failure that passes
         name, failure = failures[0]
         raise FederationError(f"all {len(jobs)} clients of round {state.round} failed; {name!r}: {failure}")
@@ -134,6 +135,22 @@ def _one_round(
         log.warning("round %d: what the server made of the answers is not finite", state.round)
         vector, record["abandoned"] = state.vector, True
     return vector, record | server.summary()
+
+
+def _warn_of(number: int, failures: Sequence[tuple[str, str]], good: int) -> None:
+    """A line for each client that failed; one for all, if all clients failed for the same reason."""
+    if not good and len({_kind(failure) for _, failure in failures}) == 1:
+        if number:  # an error ends the first round, and says the same
+            name, failure = failures[0]
+            log.warning("round %d: all %d clients failed alike; %r: %s", number, len(failures), name, failure)
+        return
+    for name, failure in failures:
+        log.warning("round %d: client %r is left out: %s", number, name, failure)
+
+
+def _kind(failure: str) -> str:
+    """The reason without what differs from client to client: names in quotes, and numbers."""
+    return re.sub(r"'[^']*'|[-+]?[\d.]+(?:e[-+]?\d+)?|\b(?:nan|inf)\b", "", failure)
 
 
 def _taken(server: Server, answer: Answer, current: Tensor) -> str | None:

@@ -124,7 +124,7 @@ class Session:
         if not resume:
             if any((directory / checkpoint.FOLDER).glob("*.safetensors")):
                 raise FederationError(
-                    f"{directory} already has a run: resume it (resume=True, --resume) or begin elsewhere"
+                    f"{directory} already has a run: resume it (resume=True) or begin elsewhere"
                 )
             return None
         state = checkpoint.newest(directory, self._whole_identity)

@@ -5,6 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ttpfl.verdict import Kept
+
 Record = dict[str, Any]
 """One round in numbers. Nothing in it depends on the machine, so that runs can be compared."""
 
@@ -29,6 +31,8 @@ class RunState:
     """How many rounds `best` has seen."""
     stopped: bool = False
     """Whether a callback found that it is enough."""
+    kept: dict[int, Kept] = field(default_factory=dict)
+    """Earlier rates to go back to, where they are kept; see `ttpfl.verdict.keep`."""
 
     @property
     def result(self) -> Tensor:

@@ -38,6 +38,11 @@ class Survey(Tally):
         return max(self.labels.values(), default=0) / max(1, self.samples)
 
     @property
+    def classes(self) -> int:
+        """How many there are, as far as labels and predictions show."""
+        return len(self.labels.keys() | self.predicted.keys())
+
+    @property
     def at_chance(self) -> bool:
         """Whether the accuracy is at most two standard errors above chance; not said of few samples.
 
@@ -64,7 +69,7 @@ class Survey(Tally):
             f"{self.chance:.1%} by always predicting the commonest class"
         )
         first, *more = self.predicted
-        return said if more else f"{said}; it predicts class {first} for all"
+        return said if more else f"{said}; it predicts class {first} for every sample"
 
 
 def surveyed(reports: Iterable[Mapping[str, Any]]) -> Survey:

@@ -4,6 +4,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from math import log
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,9 @@ from ttpfl.learning import Loss, cross_entropy
 from ttpfl.models.files import save_model
 from ttpfl.network import model_hash, uncompiled
 from ttpfl.twin import Readout
+
+DIVERGED = 1.5
+"""How many times the larger of the loss before training and the loss of guessing a diverged loss is."""
 
 
 class Trained(NamedTuple):
@@ -132,11 +136,26 @@ class Finding(NamedTuple):
             return
         now, before = self.now.mean_loss, self.before.mean_loss
         chance = f"the model is no better than chance ({self.now.in_words()})"
-        if not now <= before:
+        if diverged(before, now, self.now.classes):
             said = f"training diverged: the loss rose from {before:.4g} to {now:.4g}, and {chance}"
             warnings.warn(f"{said}; lower lr (it is {lr:g})", DivergenceWarning, stacklevel=3)
         else:
-            warnings.warn(f"{chance}: train longer, or with another lr", ModelWarning, stacklevel=3)
+            went = f"the loss went from {before:.4g} to {now:.4g}"
+            collapsed = len(self.now.predicted) == 1 < len(self.before.predicted)
+            remedy = f"train longer, or {'lower' if collapsed else 'with another'} lr (it is {lr:g})"
+            warnings.warn(f"{chance}, and {went}: {remedy}", ModelWarning, stacklevel=3)
+
+
+def diverged(before: float, now: float, classes: int) -> bool:
+    """Whether a loss is not finite, or 1.5 times both what it was before and that of guessing.
+
+    A few steps, or very small ones, leave a model at chance with a loss that is a little higher or lower;
+    that is no divergence.
+
+    >>> diverged(2.31, 2.334, classes=10), diverged(2.31, 8.0, classes=10)
+    (False, True)
+    """
+    return not now <= DIVERGED * max(before, log(classes))
 
 
 def _looked_at(begin: Tensor, state: RunState, judge: Judge) -> Finding:

@@ -21,7 +21,7 @@ ARRAYS = own_facts(
     channels="RGB; gray is repeated to RGB",
     licence="yours",
     instructions="your files as source/<client>.npz and target/<client>.npz, each with images x (uint8, "
-    "(N, H, W) or (N, H, W, 3)) and labels y (integers from 0; optional for targets),",
+    "(N, H, W) or (N, H, W, 3)) and labels y (integers from 0; optional for targets)",
     places=("source/*.npz",),
 )
 

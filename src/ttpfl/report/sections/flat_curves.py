@@ -45,7 +45,7 @@ def flat_targets(every: Sequence[Curve]) -> Iterator[str]:
             yield (
                 f"{listed(stage, case)}: at source clients accuracy still rises by {plain(rise, 1)} points "
                 f"after round {min(looked)}, while at target clients it is flat ({told}; flat is a change of "
-                f"less than {FLAT:g} point). These rounds help the source clients, not the new ones."
+                f"less than {FLAT:g} point). At target clients, no gain from these rounds is visible."
             )
 
 
