@@ -1,4 +1,4 @@
-"""Text from elsewhere on a terminal: nothing in it may move the cursor, change colours or hide text."""
+"""Text for people: from elsewhere, so that nothing in it moves the cursor or hides; and counts in words."""
 
 from unicodedata import category
 
@@ -29,3 +29,12 @@ def _escape(character: str) -> str:
     """As JSON and Python write it; beyond four digits JSON has the two halves of a surrogate pair."""
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "round"), counted(200, "round")
+    ('1 round', '200 rounds')
+    """
+    return f"{number} {noun}" + "s" * (number != 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 from ttpfl.cli.output import answer
 from ttpfl.federation.accountant import in_words
-from ttpfl.federation.progress import counted
+from ttpfl.printable import counted
 
 
 def report(

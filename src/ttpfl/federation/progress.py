@@ -8,6 +8,7 @@ from ttpfl.errors import FederationError
 from ttpfl.federation.accountant import in_words
 from ttpfl.federation.callbacks import Callback, RunInfo
 from ttpfl.federation.state import Record, RunState
+from ttpfl.printable import counted
 
 
 class Advance(Protocol):
@@ -87,15 +88,6 @@ def communication(info: RunInfo) -> str:
         return f"{sent_over}: 2TD = {fedavg:,} numbers"
     sent = model + 2 * rounds * vector
     return f"{sent_over}: D + 2Td = {sent:,} numbers; FedAvg: 2TD = {fedavg:,}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things in words.
-
-    >>> counted(1, "round"), counted(200, "round")
-    ('1 round', '200 rounds')
-    """
-    return f"{number} {noun}" + "s" * (number != 1)
 
 
 class TensorBoard(Callback):
