@@ -26,17 +26,17 @@ def bound(
     model: Annotated[
         Path | None,
         typer.Option(
-            help="The result of `ttpfl train`: tells N, K and d, and measures H on source validation data.",
+            help="Model file of `ttpfl train`. Gives N, K and d; H is measured on source validation data.",
             dir_okay=False,
             show_default=False,
         ),
     ] = None,
     clients: Annotated[
-        int | None, typer.Option(min=1, help="Source clients to measure H on.", show_default="all")
+        int | None, typer.Option(min=1, help="Number of source clients to measure H on.", show_default="all")
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Images that come at a time, for --model.", show_default=str(BATCH_SIZE)),
+        typer.Option(min=1, help="Batch size for measuring H; needs --model.", show_default=str(BATCH_SIZE)),
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
@@ -45,7 +45,7 @@ def bound(
 ) -> None:
     """Evaluate the bounds of generalisation and convergence.
 
-    Numbers that are given go before those of the model.
+    Explicit values override the model's.
     """
     from ttpfl.cli.bound_numbers import completed, evaluated
     from ttpfl.cli.bound_tables import bound_tables

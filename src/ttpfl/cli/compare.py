@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 def compare(
     model_file: Annotated[
-        Path, typer.Argument(help="The result of `ttpfl train`.", dir_okay=False, show_default=False)
+        Path, typer.Argument(help="Model file of `ttpfl train`.", dir_okay=False, show_default=False)
     ],
-    out: Annotated[Path, typer.Option(help="A folder for results.json.", file_okay=False)],
+    out: Annotated[Path, typer.Option(help="Output folder for results.json.", file_okay=False)],
     rates: Annotated[
         Path | None,
-        typer.Option(help="The result of `ttpfl learn`, for ATP.", dir_okay=False, show_default=False),
+        typer.Option(help="Rates file of `ttpfl learn`, for ATP.", dir_okay=False, show_default=False),
     ] = None,
     params_rates: Annotated[
-        Path | None, typer.Option(help="Rates for ATP-params.", dir_okay=False, show_default=False)
+        Path | None, typer.Option(help="Rates file for ATP-params.", dir_okay=False, show_default=False)
     ] = None,
     stats_rates: Annotated[
-        Path | None, typer.Option(help="Rates for ATP-stats.", dir_okay=False, show_default=False)
+        Path | None, typer.Option(help="Rates file for ATP-stats.", dir_okay=False, show_default=False)
     ] = None,
     population: Annotated[
         Path | None,
         typer.Option(
-            help="A manifest of `ttpfl data make`, for other clients than the model was trained for.",
+            help="Manifest of `ttpfl data make`, to compare on other clients than the model's own.",
             dir_okay=False,
             show_default=False,
         ),
@@ -50,12 +50,12 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Names with commas between them; `ttpfl methods` shows all.",
+            help="Comma-separated methods. List them with `ttpfl methods`.",
             show_default="all that can be run",
             autocompletion=completion.method_list,
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that come at a time.")] = 20,
+    batch_size: Annotated[int, typer.Option(min=1, help="Test batch size.")] = 20,
     order: Annotated[
         str,
         typer.Option(
@@ -63,21 +63,23 @@ def compare(
             autocompletion=completion.orders,
         ),
     ] = "iid",
-    seed: Annotated[int, typer.Option(min=0, help="Of the order.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the order.")] = 0,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes.", show_default="one per core")
+        int | None, typer.Option(min=0, help="Number of worker processes.", show_default="one per core")
     ] = None,
     tune: Annotated[
         int,
-        typer.Option(min=0, help="Source clients to choose hyper-parameters on; 0 takes the defaults."),
+        typer.Option(
+            min=0, help="Number of source clients to tune hyper-parameters on. 0 uses the defaults."
+        ),
     ] = 0,
     data_dir: DataDir = None,
     arch: Arch = None,
     json: Json = False,
 ) -> None:
-    """Compare test-time methods at the target clients.
+    """Compare test-time methods on the target clients.
 
-    Interrupted, the same command goes on where it was.
+    If interrupted, rerun the command to resume.
     """
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import numbered, progress

@@ -12,12 +12,12 @@ from ttpfl.cli.values import merged, options
 if TYPE_CHECKING:
     from ttpfl.data.federate import Federated
 
-app = typer.Typer(help="Data sets, clients over them, and image corruptions.", no_args_is_help=True)
+app = typer.Typer(help="Manage data sets, client populations and image corruptions.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(data_dir: DataDir = None, json: Json = False) -> None:
-    """All data sets, and which of them are in the data directory."""
+    """List data sets, and which of them are in the data directory."""
     from ttpfl.cli.tables import data_set_facts, data_sets_table
     from ttpfl.data.registry import data_directory, names
 
@@ -28,7 +28,7 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
 
 @app.command()
 def info(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
-    """Everything that is known about a data set without loading it."""
+    """Show what is known about a data set without loading it."""
     from ttpfl.cli.tables import data_set_facts, data_set_table
 
     answer(data_set_facts(name, data_dir), data_set_table(name, data_dir), as_json=json)
@@ -36,7 +36,7 @@ def info(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
 
 @app.command()
 def download(name: Name, data_dir: DataDir = None, option: Options = None) -> None:
-    """Download a data set, unless it is there, and load it to check."""
+    """Download a data set if it is missing, and load it to check it."""
     from ttpfl.data.registry import data_directory, load
 
     found = load(name, data_dir, download=True, **options(option or ()))
@@ -54,7 +54,7 @@ def show(
     data_dir: DataDir = None,
     out: Picture = Path("clients.png"),
 ) -> None:
-    """Draw a picture of clients: some of their images, and their class counts."""
+    """Plot clients: sample images and class counts."""
     from ttpfl.data.show import show as draw
 
     draw(_federate(name, shift, held_out, seed, set_, option, data_dir), out)
@@ -65,14 +65,14 @@ def show(
 def corruptions(
     name: Name = "digits",
     image: Annotated[
-        int | None, typer.Option(min=0, help="Which image of the data set.", show_default="the middle one")
+        int | None, typer.Option(min=0, help="Index of the image.", show_default="the middle one")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the corruptions' random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the corruptions.")] = 0,
     option: Options = None,
     data_dir: DataDir = None,
     out: Picture = Path("corruptions.png"),
 ) -> None:
-    """Draw a picture of all corruptions at their five severities."""
+    """Plot all corruptions at their five severities."""
     from ttpfl.data.extras import extra
     from ttpfl.data.images import Images
     from ttpfl.data.registry import load
@@ -91,7 +91,8 @@ def corruptions(
 def make(
     name: Name,
     out: Annotated[
-        Path, typer.Option(help="The manifest: written, or compared with if it is there.", dir_okay=False)
+        Path,
+        typer.Option(help="Manifest file. Written if it is missing, otherwise compared.", dir_okay=False),
     ],
     shift: Shift = None,
     held_out: HeldOut = None,
@@ -100,11 +101,11 @@ def make(
     option: Options = None,
     data_dir: DataDir = None,
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="Corrupt all images now, and keep them in the cache.")
+        bool, typer.Option("--prepare", help="Corrupt all images now and cache them.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Build clients, and write down what they are made of."""
+    """Build a client population and write its manifest."""
     from ttpfl.cli.progress import progress
 
     was_there = out.exists()
@@ -118,11 +119,11 @@ def make(
 
 @app.command()
 def check(
-    manifest: Annotated[Path, typer.Argument(help="What `ttpfl data make` wrote.", show_default=False)],
+    manifest: Annotated[Path, typer.Argument(help="Manifest file of `ttpfl data make`.", show_default=False)],
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Build the clients of a manifest again, and compare."""
+    """Rebuild the population of a manifest and verify it."""
     from ttpfl.data.federate import load_population
 
     _tell(manifest, "verified", load_population(manifest, data_dir=data_dir), json)

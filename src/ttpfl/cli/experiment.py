@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from ttpfl.experiment.recipe import Recipe
 
-recipe_app = typer.Typer(help="Recipes: one for each table and figure.", no_args_is_help=True)
-results_app = typer.Typer(help="Results of recipes.", no_args_is_help=True)
+recipe_app = typer.Typer(help="List and show recipes: one per table or figure.", no_args_is_help=True)
+results_app = typer.Typer(help="Turn results into tables and pictures.", no_args_is_help=True)
 
 RecipeName = Annotated[
     str,
     typer.Argument(
-        help="A TOML file, or a name of `ttpfl recipe list`.",
+        help="Recipe name (see `ttpfl recipe list`) or TOML file.",
         show_default=False,
         autocompletion=completion.recipes,
     ),
@@ -33,7 +33,7 @@ RecipeName = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="paper, cpu or smoke; see `ttpfl recipe show`.",
+        help="Preset of the recipe: paper, cpu or smoke.",
         show_default="paper",
         autocompletion=completion.presets,
     ),
@@ -43,14 +43,14 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a key, such as train.rounds=10; may be repeated.",
+        help="Override a key, such as train.rounds=10. Repeatable.",
         show_default=False,
     ),
 ]
-Runs = Annotated[
-    Path, typer.Option(help="Where runs are kept, with all that can be used again.", file_okay=False)
+Runs = Annotated[Path, typer.Option(help="Folder for runs and their cached stages.", file_okay=False)]
+Workers = Annotated[
+    int | None, typer.Option(min=0, help="Number of worker processes.", show_default="one per core")
 ]
-Workers = Annotated[int | None, typer.Option(min=0, help="Processes.", show_default="one per core")]
 
 
 def run(
@@ -62,9 +62,9 @@ def run(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Run a recipe: from data to a table and a report.
+    """Run a recipe, from data to table and report.
 
-    What an earlier run computed is used again; interrupted, it goes on where it was.
+    Finished stages are reused. If interrupted, rerun the command to resume.
     """
     from ttpfl.cli.progress import progress
     from ttpfl.experiment.recipe import read
@@ -94,13 +94,13 @@ def run(
 def demo(
     out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = None, json: Json = False
 ) -> None:
-    """See it work, on digits, in about two minutes."""
+    """Run the demo on handwritten digits (about two minutes)."""
     run("demo", None, None, out, workers, data_dir, json)
 
 
 @recipe_app.command("list")
 def list_recipes(json: Json = False) -> None:
-    """The recipes that come along."""
+    """List bundled recipes."""
     from ttpfl.experiment.recipe import known, presets, read
 
     facts: list[dict[str, Any]] = [
@@ -112,7 +112,7 @@ def list_recipes(json: Json = False) -> None:
 
 @recipe_app.command("show")
 def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None) -> None:
-    """A recipe in full, with all defaults."""
+    """Show a recipe with all its defaults."""
     from ttpfl.experiment.complete import complete
     from ttpfl.experiment.recipe import read
 
@@ -121,18 +121,18 @@ def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None)
 
 @results_app.command("table")
 def table(
-    files: Annotated[list[Path], typer.Argument(help="Files of results, or folders with such.")],
+    files: Annotated[list[Path], typer.Argument(help="Results files, or folders that contain them.")],
     into: Annotated[
         Path | None,
         typer.Option(
-            help="A Markdown file: what is between its lines <!-- results --> is replaced.",
+            help="Markdown file to update between its <!-- results --> lines.",
             dir_okay=False,
             show_default=False,
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Results as tables in Markdown, with the paper's figures beside the measured ones."""
+    """Print results as Markdown tables, beside the paper's figures."""
     from ttpfl.report.tables import accuracies, load_all, markdown, replaced
 
     found = load_all(files)
@@ -148,14 +148,12 @@ def table(
 
 @results_app.command("picture")
 def picture(
-    file: Annotated[
-        Path, typer.Argument(help="A results.json, or the folder that holds one.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option(help="The SVG file to write.", dir_okay=False)],
-    method: Annotated[str, typer.Option(help="The line of the comparison to show.")] = "atp-online",
+    file: Annotated[Path, typer.Argument(help="A results.json file, or its folder.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="SVG file to write.", dir_okay=False)],
+    method: Annotated[str, typer.Option(help="Label of the method to show.")] = "atp-online",
     json: Json = False,
 ) -> None:
-    """Draw every client of the first run before and after adaptation, for light and dark pages."""
+    """Plot every client of the first run before and after adaptation."""
     from ttpfl.report.picture import picture as drawn
     from ttpfl.report.reading import read_json, results_file
 

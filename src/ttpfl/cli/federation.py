@@ -24,22 +24,23 @@ if TYPE_CHECKING:
     from ttpfl.federation.callbacks import Callback
     from ttpfl.federation.progress import Advance
 
-Out = Annotated[
-    Path, typer.Option(help="The run's folder: checkpoints, history and result.", file_okay=False)
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the newest checkpoint in --out.")]
-Engine = Annotated[str, typer.Option(help="Where clients are: local (this machine) or flower (real sites).")]
+Out = Annotated[Path, typer.Option(help="Run folder for checkpoints, history and result.", file_okay=False)]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume from the newest checkpoint in --out.")]
+Engine = Annotated[str, typer.Option(help="Where clients run: local (this machine) or flower (real sites).")]
 Home = Annotated[
     Path | None,
     typer.Option(
-        "--federation", help="flower: the folder of `ttpfl flower init`.", file_okay=False, show_default=False
+        "--federation",
+        help="flower: federation folder of `ttpfl flower init`.",
+        file_okay=False,
+        show_default=False,
     ),
 ]
 Deadline = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="flower: seconds that a round waits after half of the answers came; 60, if not given.",
+        help="flower: seconds to wait for the rest after half of the replies arrived (default 60).",
         show_default=False,
     ),
 ]
@@ -47,12 +48,12 @@ Longest = Annotated[
     float | None,
     typer.Option(
         min=1,
-        help="flower: seconds that answers are waited for at most, however few came; 3600, if not given.",
+        help="flower: longest wait for replies in seconds (default 3600).",
         show_default=False,
     ),
 ]
 Log = Annotated[
-    Path | None, typer.Option(help="A folder for a TensorBoard log.", file_okay=False, show_default=False)
+    Path | None, typer.Option(help="Folder for a TensorBoard log.", file_okay=False, show_default=False)
 ]
 
 
@@ -63,12 +64,12 @@ def train(
     model: Annotated[
         str,
         typer.Option(
-            help="shallow_cnn, resnet18, resnet50, or your own as package.module:function.",
+            help="Network: shallow_cnn, resnet18, resnet50 or package.module:function.",
             autocompletion=completion.models,
         ),
     ] = "shallow_cnn",
     weights: Annotated[
-        Path | None, typer.Option(help="A file of weights to begin with.", dir_okay=False, show_default=False)
+        Path | None, typer.Option(help="Weights file to start from.", dir_okay=False, show_default=False)
     ] = None,
     shift: Shift = None,
     held_out: HeldOut = None,
@@ -79,7 +80,7 @@ def train(
     allow_divergence: Annotated[
         bool,
         typer.Option(
-            "--allow-divergence", help="Exit with 0 even if training diverged; the model is written anyway."
+            "--allow-divergence", help="Exit with 0 even if training diverged. The model is always written."
         ),
     ] = False,
     tensorboard: Log = None,
@@ -89,15 +90,15 @@ def train(
     deadline: Deadline = None,
     longest: Longest = None,
     classes: Annotated[
-        int | None, typer.Option(min=2, help="flower: classes of the sites' data.", show_default=False)
+        int | None, typer.Option(min=2, help="flower: number of classes.", show_default=False)
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(min=1, help="flower: size of the sites' images.", show_default=False)
+        int | None, typer.Option(min=1, help="flower: image size in pixels.", show_default=False)
     ] = None,
     *,
     settings: TrainSettings,
 ) -> None:
-    """Train a global model over the source clients of a data set, or over real sites."""
+    """Train a global model over source clients or real sites."""
     from ttpfl.cli.progress import numbered, progress
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import train as run
@@ -161,13 +162,13 @@ def train(
 def learn(
     model_file: Annotated[
         Path,
-        typer.Argument(help="The result of `ttpfl train`.", dir_okay=False, show_default=False),
+        typer.Argument(help="Model file of `ttpfl train`.", dir_okay=False, show_default=False),
     ],
     out: Out,
     rates: Annotated[
         Path | None,
         typer.Option(
-            help="A rates file to begin with. What it has cost in privacy counts, too.",
+            help="Rates file to start from. Its privacy cost counts.",
             dir_okay=False,
             show_default=False,
         ),
@@ -184,10 +185,10 @@ def learn(
     *,
     settings: LearnSettings,
 ) -> None:
-    """Learn how far each module of a trained model may adapt.
+    """Learn one adaptation rate per module of a trained model.
 
-    The rates are learned on the validation data of the source clients that it was trained on; with
-    --engine flower, on the validation data of real sites.
+    Rates are learned on the source clients' validation data; with --engine flower, on that of
+    real sites.
     """
     here = {"--data-dir": data_dir}
     over_sites = {"--federation": federation, "--deadline": deadline, "--longest": longest}

@@ -6,17 +6,15 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="A federation of real sites on Flower: set up, start, look, stop.",
+    help="Set up and run a federation of real sites on Flower.",
     no_args_is_help=True,
 )
 
-Home = Annotated[Path, typer.Argument(help="The federation's folder.", file_okay=False, show_default=False)]
-Site = Annotated[str, typer.Argument(help="The site's name.", show_default=False)]
+Home = Annotated[Path, typer.Argument(help="Federation folder.", file_okay=False, show_default=False)]
+Site = Annotated[str, typer.Argument(help="Site name.", show_default=False)]
 PublicKey = Annotated[
     Path | None,
-    typer.Option(
-        help="The site's new public key, if it made one itself.", dir_okay=False, show_default=False
-    ),
+    typer.Option(help="New public key, if the site made its own.", dir_okay=False, show_default=False),
 ]
 
 
@@ -32,15 +30,15 @@ def needs_flower(context: typer.Context) -> None:
 @app.command()
 def init(
     home: Home,
-    sites: Annotated[str, typer.Option(help="How many sites, or their names with commas.")] = "3",
-    host: Annotated[str, typer.Option(help="By which sites reach the server.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(help="The server's port.", show_default="a free one")] = None,
+    sites: Annotated[str, typer.Option(help="Number of sites, or their comma-separated names.")] = "3",
+    host: Annotated[str, typer.Option(help="Host name or address that sites connect to.")] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(help="Server port.", show_default="a free one")] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Give the sites clients of this data set, to try things out.", show_default=False),
+        typer.Option(help="Give each site a client of this data set, for a trial.", show_default=False),
     ] = None,
 ) -> None:
-    """Write everything for a federation: certificates, keys, scripts, configuration, instructions."""
+    """Create a federation: certificates, keys, scripts, configuration and instructions."""
     from ttpfl.flower.create import create
 
     names = [f"site-{number}" for number in range(int(sites))] if sites.isdecimal() else sites.split(",")
@@ -65,7 +63,7 @@ def up(home: Home) -> None:
 
 @app.command()
 def status(home: Home) -> None:
-    """Say what runs on this machine, and who is registered."""
+    """Show what runs on this machine and which sites are registered."""
     from ttpfl.flower import loopback
     from ttpfl.flower.folder import Federation
 
@@ -75,7 +73,7 @@ def status(home: Home) -> None:
 
 @app.command()
 def down(home: Home) -> None:
-    """End what `up` started."""
+    """Stop what `up` started."""
     from ttpfl.flower import loopback
     from ttpfl.flower.folder import Federation
 
@@ -85,7 +83,7 @@ def down(home: Home) -> None:
 
 @app.command()
 def register(home: Home) -> None:
-    """Let all sites in that are not registered yet; the server must run."""
+    """Register all new sites. The server must be running."""
     from ttpfl.flower.control import register_all
     from ttpfl.flower.folder import Federation
 
@@ -94,7 +92,7 @@ def register(home: Home) -> None:
 
 @app.command()
 def rotate(home: Home, site: Site, public_key: PublicKey = None) -> None:
-    """Give a site another key and lock out the old one; restart the site with the new one."""
+    """Replace a site's key. Restart the site with the new one."""
     from ttpfl.flower import control
     from ttpfl.flower.folder import Federation
 
@@ -104,7 +102,7 @@ def rotate(home: Home, site: Site, public_key: PublicKey = None) -> None:
 
 @app.command()
 def revoke(home: Home, site: Site) -> None:
-    """Lock a site out."""
+    """Revoke a site's key."""
     from ttpfl.flower import control
     from ttpfl.flower.folder import Federation
 
@@ -114,7 +112,7 @@ def revoke(home: Home, site: Site) -> None:
 
 @app.command()
 def renew(home: Home) -> None:
-    """Make a new server certificate, and scripts of this version; restart the server afterwards."""
+    """Renew the server certificate and the scripts. Restart the server afterwards."""
     from ttpfl.flower import create
     from ttpfl.flower.folder import VERSION, Federation
 
@@ -127,7 +125,7 @@ def renew(home: Home) -> None:
 
 @app.command()
 def serve(home: Home) -> None:
-    """Run the server: sites reach its port, orders only a socket of your user (superlink/start.sh)."""
+    """Run the server. Sites use its port; orders go over a socket of your user."""
     from ttpfl.flower.folder import Federation
     from ttpfl.flower.superlink import serve
 
@@ -136,11 +134,11 @@ def serve(home: Home) -> None:
 
 @app.command()
 def join(
-    folder: Annotated[Path, typer.Argument(help="The site's folder.", file_okay=False, exists=True)],
-    superlink: Annotated[str, typer.Option(help="The server, as host:port.")],
+    folder: Annotated[Path, typer.Argument(help="Site folder.", file_okay=False, exists=True)],
+    superlink: Annotated[str, typer.Option(help="Server as host:port.")],
     _port: Annotated[int | None, typer.Option("--port", hidden=True)] = None,  # of older start scripts
 ) -> None:
-    """Run a site: it does what the installed ttpfl does, and refuses every other app (start.sh)."""
+    """Run a site. It runs the installed ttpfl and refuses every other app."""
     from ttpfl.flower.site_node import join
 
     join(folder, superlink)
@@ -148,7 +146,7 @@ def join(
 
 @app.command()
 def runs(home: Home) -> None:
-    """List the newest runs at the server."""
+    """List the newest runs."""
     from ttpfl.flower import control
     from ttpfl.flower.folder import Federation
 
@@ -157,8 +155,8 @@ def runs(home: Home) -> None:
 
 
 @app.command()
-def stop(home: Home, run: Annotated[int, typer.Argument(help="The run's number.", min=0)]) -> None:
-    """Stop a run at the server; --resume goes on with it."""
+def stop(home: Home, run: Annotated[int, typer.Argument(help="Run number.", min=0)]) -> None:
+    """Stop a run. Continue it with --resume."""
     from ttpfl.flower import control
     from ttpfl.flower.folder import Federation
 
@@ -168,9 +166,9 @@ def stop(home: Home, run: Annotated[int, typer.Argument(help="The run's number."
 
 @app.command()
 def key(
-    folder: Annotated[Path, typer.Argument(help="The site's folder.", file_okay=False, exists=True)],
+    folder: Annotated[Path, typer.Argument(help="Site folder.", file_okay=False, exists=True)],
 ) -> None:
-    """Make a new key pair for a site, at the site: send key.pub to the server's operator."""
+    """Create a site's key pair. Send key.pub to the server's operator."""
     from ttpfl.flower.certificates import make_node_key
     from ttpfl.flower.identity import fingerprint_of
 
@@ -181,12 +179,12 @@ def key(
 
 @app.command()
 def noise(
-    epsilon: Annotated[float, typer.Option(help="What all rounds together may cost.")],
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that a site takes part in.")],
-    delta: Annotated[float, typer.Option(help="The probability with which epsilon may not hold.")] = 1e-5,
-    local: Annotated[bool, typer.Option("--local", help="Noise added at each site.")] = False,
+    epsilon: Annotated[float, typer.Option(help="Total privacy budget of all rounds.")],
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds that a site participates in.")],
+    delta: Annotated[float, typer.Option(help="Delta of (epsilon, delta) differential privacy.")] = 1e-5,
+    local: Annotated[bool, typer.Option("--local", help="Compute for noise that each site adds.")] = False,
 ) -> None:
-    """Say which --noise gives an epsilon."""
+    """Compute the --noise for a privacy budget."""
     from ttpfl.federation.accountant import SENSITIVITY, noise_for
 
     found = noise_for(epsilon, rounds, delta, SENSITIVITY["local" if local else "central"])

@@ -22,11 +22,11 @@ def _option(help: str) -> Any:
 
 
 Classes = Annotated[
-    str | None, _option("How many, their names with commas between them, or a file with one name per line.")
+    str | None, _option("Number of classes, comma-separated names, or a file with one name per line.")
 ]
-ImageSize = Annotated[str | None, _option("A side, or height and width: 32 or 24x32.")]
-Mean = Annotated[str | None, _option("Of red, green and blue from 0 to 1, such as 0.485,0.456,0.406.")]
-Std = Annotated[str | None, _option("What they are divided by then, such as 0.229,0.224,0.225.")]
+ImageSize = Annotated[str | None, _option("Image size: 32 or 24x32 (height x width).")]
+Mean = Annotated[str | None, _option("Mean of red, green and blue, such as 0.485,0.456,0.406.")]
+Std = Annotated[str | None, _option("Standard deviation of red, green and blue, such as 0.229,0.224,0.225.")]
 
 
 def model_in(

@@ -16,15 +16,15 @@ def methods(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A method, to see its hyper-parameters.",
+            help="Show the hyper-parameters of this method.",
             show_default=False,
             autocompletion=completion.methods,
         ),
     ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="The table for the documentation.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     json: Json = False,
 ) -> None:
-    """List the test-time methods, or what one of them can be given."""
+    """List test-time methods, or show one method's hyper-parameters."""
     from ttpfl.methods.table import entries, tables
 
     found = entries(None if name is None else [name])

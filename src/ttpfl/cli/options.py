@@ -11,7 +11,7 @@ from ttpfl.cli import completion
 Name = Annotated[
     str,
     typer.Argument(
-        help="The data set; `ttpfl data list` shows all.",
+        help="Data set name (see `ttpfl data list`).",
         show_default=False,
         autocompletion=completion.data_sets,
     ),
@@ -19,7 +19,7 @@ Name = Annotated[
 NameOrNone = Annotated[
     str | None,
     typer.Argument(
-        help="The data set; `ttpfl data list` shows all. None with --engine flower.",
+        help="Data set name (see `ttpfl data list`). Omit with --engine flower.",
         show_default=False,
         autocompletion=completion.data_sets,
     ),
@@ -27,28 +27,26 @@ NameOrNone = Annotated[
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Where data and caches are; else the directory in TTPFL_DATA, else the user's cache.",
+        help="Data and cache directory. Defaults to TTPFL_DATA, then the user's cache.",
         show_default=False,
     ),
 ]
 Shift = Annotated[
     str | None,
     typer.Option(
-        help="none, feature, label, hybrid or domain.",
+        help="Shift of the clients: none, feature, label, hybrid or domain.",
         show_default="hybrid",
         autocompletion=completion.shifts,
     ),
 ]
-HeldOut = Annotated[
-    str | None, typer.Option(help="The domain of the target clients, for --shift domain.", show_default=False)
-]
-Seed = Annotated[int | None, typer.Option(help="Of everything that is random.", show_default="0")]
+HeldOut = Annotated[str | None, typer.Option(help="Target domain, for --shift domain.", show_default=False)]
+Seed = Annotated[int | None, typer.Option(help="Random seed.", show_default="0")]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Any other choice about clients, with its name in `ttpfl data info NAME`; may be repeated.",
+        help="Set any other population option (see `ttpfl data info NAME`). Repeatable.",
         show_default=False,
     ),
 ]
@@ -57,20 +55,20 @@ Options = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="An option of the data set, such as image_size=64; may be repeated.",
+        help="Set a data set option, such as image_size=64. Repeatable.",
         show_default=False,
     ),
 ]
 Arch = Annotated[
     str | None,
     typer.Option(
-        help="The network: shallow_cnn, resnet18, resnet50, or your own as package.module:function. Needed "
-        "where the file does not name one of the first three.",
+        help="Network: shallow_cnn, resnet18, resnet50 or package.module:function. Required if the file "
+        "names none of the first three.",
         show_default=False,
         autocompletion=completion.models,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _at_a_terminal() -> bool:
@@ -88,4 +86,4 @@ def _png(path: Path) -> Path:
     return path
 
 
-Picture = Annotated[Path, typer.Option(help="The PNG to write.", dir_okay=False, callback=_png)]
+Picture = Annotated[Path, typer.Option(help="PNG file to write.", dir_okay=False, callback=_png)]

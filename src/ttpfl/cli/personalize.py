@@ -25,50 +25,54 @@ def personalize(
     pictures: Annotated[
         list[str],
         typer.Argument(
-            help="Folders, with all folders in them, or files; - reads paths from stdin, one per line.",
+            help="Picture files or folders (searched recursively). - reads paths from stdin.",
             show_default=False,
         ),
     ],
     model: Annotated[
-        Path, typer.Option(help="The result of `ttpfl train`, or any file of weights.", dir_okay=False)
+        Path, typer.Option(help="Model file of `ttpfl train`, or any weights file.", dir_okay=False)
     ],
     rates: Annotated[
         Path | None,
         typer.Option(
-            help="The result of `ttpfl learn`; without it nothing adapts.", dir_okay=False, show_default=False
+            help="Rates file of `ttpfl learn`. Without it, the model does not adapt.",
+            dir_okay=False,
+            show_default=False,
         ),
     ] = None,
     mode: Annotated[
         str | None,
         typer.Option(
-            help="Adapt to the stream so far (online), or to each batch by itself (batch).",
+            help="Adapt to the stream so far (online) or to each batch alone (batch).",
             show_default="online",
             autocompletion=lambda: ["online", "batch"],
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures to adapt to at a time.")] = 20,
+    batch_size: Annotated[int, typer.Option(min=1, help="Batch size.")] = 20,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Add the probability of every class.")
+        bool, typer.Option("--probabilities", help="Add all class probabilities.")
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The file to write, which is there once it is complete.",
+            help="File to write. It appears once it is complete.",
             dir_okay=False,
             show_default="stdout",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="A JSON object per line instead of CSV.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line instead of CSV.")
+    ] = False,
     arch: Arch = None,
     classes: Classes = None,
     image_size: ImageSize = None,
     mean: Mean = None,
     std: Std = None,
 ) -> None:
-    """Predict what unlabelled pictures show, and adapt to them.
+    """Classify unlabelled pictures while adapting to them.
 
-    Writes a line for each picture: its path, its class, and the model's confidence. A picture that cannot
-    be read is named on stderr and left out; only if all of them cannot be read is that an error.
+    Prints path, class and confidence of each picture. Unreadable pictures are reported on stderr and
+    skipped; it is an error only if none can be read.
     """
     from ttpfl.cli.predictions import opened, writer
     from ttpfl.cli.progress import progress

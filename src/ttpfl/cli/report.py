@@ -10,20 +10,18 @@ from ttpfl.cli.output import answer
 
 
 def report(
-    run: Annotated[
-        Path, typer.Argument(help="A results.json, or the folder that holds one.", show_default=False)
-    ],
+    run: Annotated[Path, typer.Argument(help="A results.json file, or its folder.", show_default=False)],
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The HTML file to write.",
+            help="HTML file to write.",
             dir_okay=False,
             show_default="report.html beside results.json, NAME.html beside NAME.json",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the results of a run as one HTML page that needs no network."""
+    """Write a run's results as one self-contained HTML page."""
     from ttpfl.report import write_report
 
     page = write_report(run, out)

@@ -20,19 +20,21 @@ def choice(default: T, help: str, free: bool = False) -> T:
 class RunSettings:
     """What training and rate learning have in common."""
 
-    rounds: int = choice(200, "rounds in all", free=True)
-    cohort: int | None = choice(None, "clients per round; all, if not given")
-    seed: int = choice(0, "of cohorts and of everything random at clients")
-    minimum: float = choice(0.5, "the part of a cohort that must answer well; below, the round is abandoned")
+    rounds: int = choice(200, "total number of rounds", free=True)
+    cohort: int | None = choice(None, "clients per round; all by default")
+    seed: int = choice(0, "random seed")
+    minimum: float = choice(
+        0.5, "minimum fraction of a cohort that must reply; otherwise the round is abandoned"
+    )
     patience: int | None = choice(
-        None, "stop after so many rounds without a smaller loss on validation data, and go back to the best"
+        None, "stop after this many rounds without a lower validation loss, and return the best round"
     )
     workers: int | None = choice(
-        None, "processes; one per core, if not given; 0 computes in this one", free=True
+        None, "worker processes; one per core by default, 0 runs in this process", free=True
     )
-    checkpoint_every: int = choice(1, "rounds from one checkpoint to the next", free=True)
-    keep: int = choice(3, "how many checkpoints are kept", free=True)
-    eval_every: int = choice(0, "rounds from one evaluation on target clients to the next; 0 for none")
+    checkpoint_every: int = choice(1, "checkpoint every n rounds", free=True)
+    keep: int = choice(3, "number of checkpoints to keep", free=True)
+    eval_every: int = choice(0, "evaluate on target clients every n rounds; 0 disables it")
 
     def __post_init__(self) -> None:
         for name in ("rounds", "cohort", "patience", "checkpoint_every", "keep", "epochs", "batch_size"):
@@ -73,23 +75,21 @@ class TrainSettings(RunSettings):
     ttpfl.errors.FederationError: lr is 0: it must be positive
     """
 
-    algorithm: str = choice("fedavg", "how clients and server compute: fedavg, fedprox or qffl")
-    mu: float = choice(0.01, "for fedprox: how strongly clients are pulled back to the global model")
-    q: float = choice(1.0, "for qffl: how much more a client with a larger loss counts")
-    epochs: int = choice(1, "local epochs of a client in a round")
-    batch_size: int = choice(20, "samples per step")
-    lr: float = choice(0.1, "step size of the clients' SGD")
-    momentum: float = choice(0.0, "of the clients' SGD")
-    weight_decay: float = choice(0.0, "of the clients' SGD")
-    shuffle: bool = choice(True, "give samples in a new random order in every epoch")
-    buffers: str = choice(
-        "average", "BatchNorm statistics of clients: average, or local (a client goes on with its own)"
-    )
-    validate_every: int = choice(1, "rounds from one look at the validation data to the next; 0 for none")
+    algorithm: str = choice("fedavg", "federated algorithm: fedavg, fedprox or qffl")
+    mu: float = choice(0.01, "fedprox: weight of the proximal term")
+    q: float = choice(1.0, "qffl: fairness exponent")
+    epochs: int = choice(1, "local epochs per round")
+    batch_size: int = choice(20, "batch size")
+    lr: float = choice(0.1, "learning rate of the clients' SGD")
+    momentum: float = choice(0.0, "momentum of the clients' SGD")
+    weight_decay: float = choice(0.0, "weight decay of the clients' SGD")
+    shuffle: bool = choice(True, "shuffle samples in every epoch")
+    buffers: str = choice("average", "BatchNorm statistics: average them, or keep them local to each client")
+    validate_every: int = choice(1, "validate every n rounds; 0 disables it")
     check: bool = choice(
-        True, "compare the result with chance on the source clients' validation data, and warn", free=True
+        True, "warn if the model is no better than chance on the source clients' validation data", free=True
     )
-    fast: bool = choice(True, "use the memory layout and the short cuts that suit the CPU")
+    fast: bool = choice(True, "use CPU-friendly memory layout and shortcuts")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,30 +103,35 @@ class TrainSettings(RunSettings):
 class LearnSettings(RunSettings):
     """How rates are learned. The defaults are the paper's for CIFAR-10, but for the cohort (60 there)."""
 
-    epochs: int = choice(1, "turns over its data that a client takes in a round")
-    batch_size: int = choice(20, "samples per batch: as many as there will be at test time")
-    lr: float = choice(0.1, "step size of the refinement")
-    mode: str = choice("batch", "refine with each batch's own direction (batch) or with their mean (online)")
-    only: str | None = choice(
-        None, "what gets rates: all, params (no statistics) or stats; as the rates to begin with, else all"
+    epochs: int = choice(1, "local epochs per round")
+    batch_size: int = choice(20, "batch size; use the one expected at test time")
+    lr: float = choice(0.1, "learning rate of the rates")
+    mode: str = choice(
+        "batch", "refine with each batch's own direction (batch) or with their running mean (online)"
     )
-    average: str = choice("mean", "of the clients' rates: mean (the paper), median, trimmed or krum")
+    only: str | None = choice(
+        None,
+        "which modules get rates: all, params (no statistics) or stats; default: as in --rates, else all",
+    )
+    average: str = choice(
+        "mean", "aggregation of the clients' rates: mean (the paper), median, trimmed or krum"
+    )
     trim: float = choice(
-        0.1, "trimmed: the part of clients left out at each end, for every rate; krum: the part that may lie"
+        0.1, "trimmed: fraction of clients cut at each end; krum: assumed fraction of Byzantine clients"
     )
     privacy: str = choice(
-        "none", "who adds noise to the rates: nobody (none), the server (central) or each client (local)"
+        "none", "differential privacy: none, central (the server adds noise) or local (each client does)"
     )
-    clip: float = choice(0.1, "privacy: the largest change of the rates, in Euclidean norm, of one client")
-    noise: float = choice(1.0, "privacy: standard deviation of the noise, in units of clip")
-    delta: float = choice(1e-5, "privacy: the probability with which the stated epsilon may not hold")
+    clip: float = choice(0.1, "privacy: clipping norm of a client's change of the rates")
+    noise: float = choice(1.0, "privacy: noise multiplier (standard deviation in units of clip)")
+    delta: float = choice(1e-5, "privacy: delta of (epsilon, delta) differential privacy")
     check: bool = choice(
         True,
-        "compare the result with no adaptation on source clients; where it is worse, warn and go back to the "
-        "best round (without: always the last round, as in the paper)",
+        "compare the result with no adaptation on source clients; if it is worse, warn and return the best "
+        "round (otherwise always the last round, as in the paper)",
     )
     direction_cache: int = choice(
-        2 * 2**30, "bytes to keep directions in between rounds, all workers together; 0 for none", free=True
+        2 * 2**30, "memory for cached directions in bytes, shared by all workers; 0 disables it", free=True
     )
 
     def __post_init__(self) -> None:
