@@ -106,7 +106,7 @@ def compare(
         source = clients.population.source
         chosen, tuning = _prepared(named, model, known, source, batch_size, workers, tune, advance)
     evaluator = Evaluator(clients.population.target, clients.answers, batch_size, order, seed)
-    with resumable("the same command goes on where it was"), progress(comparing, "evaluation") as advance:
+    with resumable("rerun the command to resume"), progress(comparing, "evaluation") as advance:
         found = run(model, evaluator, chosen, run_dir=out, workers=workers, progress=advance)
     results = out / "results.json"
     found.save(results, tuning=tuning)

@@ -78,7 +78,7 @@ def run(
     shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
     folder = out / chosen.folder
     _tell_of_other_results(folder / "results.json", chosen)
-    with resumable("the same command goes on where it was"):
+    with resumable("rerun the command to resume"):
         results = compute(chosen, shop, folder, _command(recipe, chosen))
     page = write_report(folder)
     facts = {
