@@ -54,7 +54,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Tune:
-    """Hyper-parameters of rivals are chosen on so many source clients; 0 takes the defaults."""
+    """Tune baselines' hyper-parameters on this many source clients; 0 uses the defaults."""
 
     clients: int = 0
     """Source clients to choose on, evenly over all."""
