@@ -2,6 +2,7 @@
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def _line(entry: Mapping[str, Any]) -> str:
     return json.dumps(entry) + "\n"
 
 
-class _Judging(Callback):
+class _Judging(Callback, ABC):
     """The loss in a record belongs to the vector that the round began with, which is therefore held here."""
 
     def __init__(self) -> None:
@@ -121,9 +122,9 @@ class _Judging(Callback):
             self.look(state, record, self._before)
         self._before = state.vector.clone()
 
+    @abstractmethod
     def look(self, state: RunState, record: Record, vector: Tensor) -> None:
         """Decide what becomes of a vector whose loss is known."""
-        raise NotImplementedError
 
 
 class Keeping(_Judging):
