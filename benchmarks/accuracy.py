@@ -2,8 +2,8 @@
 
     python benchmarks/accuracy.py DATA_DIR [--seeds 0 1] [--all-images] [--run-dir runs/accuracy]
 
-240 source clients train on 160 images each (with --all-images also on the 40 that are held back for rates);
-60 target clients are looked at after 10, 20 and 40 rounds. A run that was interrupted goes on.
+240 source clients train on 160 images each (200 with --all-images, which includes the 40 held out for rates).
+60 target clients are evaluated after 10, 20 and 40 rounds. If interrupted, rerun the command to resume.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from ttpfl.federation import TrainSettings, train
 from ttpfl.models import shallow_cnn
 
 REFERENCE = {10: 40.4, 20: 46.8, 40: 52.4}
-"""Percent, of a plain loop in the same setting."""
+"""Accuracy of a plain loop in the same setting, in percent."""
 
 
 def with_all_images(client: SourceClient) -> SourceClient:
-    """The same client, which trains also on what it would hold back."""
+    """The same client, training on its held-out images as well."""
     return replace(
         client,
         train_ids=np.concatenate([client.train_ids, client.validation_ids]),
@@ -33,7 +33,7 @@ def with_all_images(client: SourceClient) -> SourceClient:
 
 
 def accuracies(data_dir: Path, seed: int, all_images: bool, run_dir: Path) -> dict[int, float]:
-    """Percent right at target clients, by round."""
+    """Accuracy at target clients in percent, by round."""
     population, answers, _ = federate("cifar10", data_dir=data_dir, shift="hybrid", seed=seed, prepare=True)
     source = [with_all_images(client) for client in population.source] if all_images else population.source
     torch.manual_seed(seed)

@@ -2,9 +2,9 @@
 
     python benchmarks/core.py [--repetitions 20] [--soak BATCHES]
 
-Compared with (a) the plain model, as `ttpfl.evaluation.cost` says, and (b) a direct transcription of the
-algorithm (`transcription.py`), which is first checked to give the same results. The things that
-are compared take turns, so that a noisy machine disturbs all of them alike.
+Compares the core with (a) the plain model, as defined in `ttpfl.evaluation.cost`, and (b) a direct
+transcription of the algorithm (`transcription.py`), after checking that both give the same results. The
+measurements are interleaved, so that a noisy machine affects all of them equally.
 """
 
 import argparse
@@ -29,19 +29,19 @@ BATCH, CLASSES = 20, 10
 
 
 def median_times(jobs: dict[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
-    """Median seconds of each job; they take turns."""
+    """Median seconds of each job, interleaved."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for turn in range(repetitions + 2):
         for name, job in jobs.items():
             begin = time.perf_counter()
             job()
-            if turn >= 2:  # two rounds to warm up
+            if turn >= 2:  # two warm-up rounds
                 times[name].append(time.perf_counter() - begin)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
 def trained_a_little(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> nn.Module:
-    """A few steps, so that running statistics and gradients are not those of a fresh network."""
+    """Take a few training steps, so that statistics and gradients differ from a fresh network's."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for x, y in batches:
         optimizer.zero_grad()
@@ -57,9 +57,9 @@ def random_rates(model: nn.Module, scale: float = 0.02) -> ttpfl.Rates:
 
 
 def check_same(model: nn.Module, rates: ttpfl.Rates, batches: list[tuple[Tensor, Tensor]]) -> None:
-    """The transcription and the library agree, or the comparison is worth nothing.
+    """Check in float64 that the transcription and the library agree.
 
-    In float64: in float32 both stray from the exact result, a deep network by up to 1e-3.
+    In float32 both deviate from the exact result, by up to 1e-3 for a deep network.
     """
     model = copy.deepcopy(model).double()
     batches = [(x.double(), y) for x, y in batches]
@@ -72,7 +72,7 @@ def check_same(model: nn.Module, rates: ttpfl.Rates, batches: list[tuple[Tensor,
     x = batches[0][0]
     logits = transcription.predict(transcription.with_statistics(model), start, x)
     shift = ((ttpfl.Personalizer(model, rates)(x) - logits).abs().max() / logits.abs().max()).item()
-    print(f"  difference to the transcription in float64: rates {error:.1e}, logits {shift:.1e}")
+    print(f"  difference from the transcription in float64: rates {error:.1e}, logits {shift:.1e}")
     assert max(error, shift) < 1e-9
 
 
@@ -120,7 +120,7 @@ def measure(name: str, model: nn.Module, repetitions: int) -> None:
 
 
 def peak_memory(mode: str) -> None:
-    """Child process: peak memory of a personalizer beside the model, in units of the model's size."""
+    """In a child process, measure a personalizer's peak memory, as a multiple of the model's size."""
     torch.set_num_threads(1)
     model = ttpfl.models.resnet50(CLASSES).eval()
     size = sum(t.nbytes for t in model.state_dict().values())
@@ -138,7 +138,7 @@ def peak_memory(mode: str) -> None:
 
 
 def reset_peak() -> int:
-    """Forget the process's peak memory so far; returns what it holds now."""
+    """Reset the process's peak memory and return its current memory."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     return peak_bytes()
@@ -156,7 +156,7 @@ def resident_bytes() -> int:
 
 
 def soak(batches: int) -> None:
-    """Memory after many batches against memory after the first thousand."""
+    """Compare memory after many batches with memory after the first twentieth of them."""
     model = ttpfl.models.shallow_cnn(CLASSES).eval()
     personal = ttpfl.Personalizer(model, random_rates(model), "online", decay=0.99)
     generator = torch.Generator().manual_seed(0)
@@ -187,7 +187,7 @@ def main() -> None:
         return soak(args.soak)
     measure("shallow CNN", ttpfl.models.shallow_cnn(CLASSES), args.repetitions)
     measure("ResNet-18", ttpfl.models.resnet18(CLASSES), args.repetitions)
-    print("memory of a Personalizer beside the model")
+    print("memory of a Personalizer besides the model")
     for mode in ("batch", "online"):
         subprocess.run([sys.executable, __file__, "--memory-of", mode], check=True)
 

@@ -2,9 +2,9 @@
 
     python benchmarks/corruptions.py [--images 400] [--side 32]
 
-Every severity takes its turn on a client's worth of images, as a population is built. The images are
-made up, with soft shapes and some noise, so that JPEG has something to do. The estimate is
-for the 60,000 images of CIFAR-10 with a random one of the 15 source corruptions each.
+Each severity is applied to one client's images at a time, as when a population is built. The images are
+synthetic: soft shapes with some noise, so that JPEG has something to compress. The estimate is for the
+60,000 images of CIFAR-10, each with one of the 15 source corruptions at random.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import numpy as np
 from ttpfl.data.corruptions import SOURCE_CORRUPTIONS, corrupt, frost, names
 from ttpfl.data.corruptions.plasma import plasma
 
-CLIENT = 200  # images that are corrupted at a time
+CLIENT = 200  # images corrupted at a time
 GOAL_SECONDS, GOAL_MS = 120, 6.0
 
 
@@ -29,7 +29,7 @@ def some_images(count: int, side: int) -> np.ndarray:
 
 
 def milliseconds(name: str, severity: int, images: np.ndarray) -> float:
-    """Per image, for portions of one client's size."""
+    """Milliseconds per image, in chunks of one client's size."""
     begin = time.perf_counter()
     for first in range(0, len(images), CLIENT):
         part = images[first : first + CLIENT]

@@ -2,9 +2,9 @@
 
     python benchmarks/data.py [--data-dir DIRECTORY] [--repetitions 20] [--skip-prepare]
 
-Real CIFAR-10 from DIRECTORY (TTPFL_DATA if it is not given), or else made-up images of the same shape.
-Everything that is written goes into a temporary directory. What is compared takes turns, so that a noisy
-machine disturbs all of it alike.
+Uses real CIFAR-10 from DIRECTORY (default: TTPFL_DATA) if it is there, else synthetic images of the same
+shape. All output goes to a temporary directory. The measurements are interleaved, so that a noisy machine
+affects all of them equally.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def cifar10(data_dir: str | None) -> tuple[Images, str]:
         known = facts("cifar10")
         x = np.tile(some_images(2000, 32), (30, 1, 1, 1))
         labels = np.random.default_rng(0).permutation(np.arange(60_000) % 10)
-        return Images(x, labels, np.zeros_like(labels), known), "made-up images in the shape of CIFAR-10"
+        return Images(x, labels, np.zeros_like(labels), known), "synthetic images in the shape of CIFAR-10"
 
 
 def timed(job: Callable[[], Any]) -> tuple[float, Any]:
@@ -54,7 +54,7 @@ def verdict(value: float, goal: float) -> str:
 
 
 def build(images: Images, folder: str) -> dict[str, Population]:
-    """Seconds to build each population, without and with a manifest to compare with."""
+    """Seconds to build each population, first without and then with a manifest to verify against."""
     built = {}
     kinds: dict[str, dict[str, Any]] = {
         "300 clients, hybrid, dealt out": {**SIZES["300"], "shift": "hybrid"},
@@ -65,14 +65,14 @@ def build(images: Images, folder: str) -> dict[str, Population]:
     for name, choices in kinds.items():
         seconds, made = timed(lambda choices=choices: federate(images, data_dir=folder, **choices))
         again, _ = timed(lambda choices=choices: federate(images, data_dir=folder, **choices))
-        print(f"  {name:42} {seconds:6.2f} s, again and verified {again:6.2f} s", end="")
+        print(f"  {name:42} {seconds:6.2f} s, rebuilt and verified {again:6.2f} s", end="")
         print(f" ({verdict(max(seconds, again), BUILD_GOAL)})")
         built[name] = made.population
     return built
 
 
 def cohorts(populations: dict[str, Population], repetitions: int) -> None:
-    """Median seconds to hand out the training data of random source clients as tensors, in turns."""
+    """Median seconds to load the training data of random source clients as tensors, interleaved."""
     random = np.random.default_rng(0)
     times: dict[str, list[float]] = {name: [] for name in populations}
     for turn in range(repetitions + 2):
@@ -81,18 +81,16 @@ def cohorts(populations: dict[str, Population], repetitions: int) -> None:
             seconds, _ = timed(
                 lambda population=population, chosen=chosen: [population.source[n].train() for n in chosen]
             )
-            if turn >= 2:  # two rounds to warm up
+            if turn >= 2:  # two warm-up rounds
                 times[name].append(seconds)
     medians = {name: statistics.median(values) for name, values in times.items()}
     for name, median in medians.items():
         print(f"  {name:42} {1000 * median:6.1f} ms")
     many = medians["100,000 clients, label, with replacement"]
     ratio = many / medians["300 clients, label, with replacement"]
-    print(
-        f"  100,000 clients against 300, both with replacement: {ratio:.2f}x ({verdict(ratio, COHORT_GOAL)})"
-    )
+    print(f"  100,000 clients vs. 300, both with replacement: {ratio:.2f}x ({verdict(ratio, COHORT_GOAL)})")
     ratio = many / medians["300 clients, label, dealt out"]
-    print(f"  100,000 clients against 300 that are dealt out, where nothing is drawn: {ratio:.2f}x")
+    print(f"  100,000 clients vs. 300 dealt out without replacement: {ratio:.2f}x")
 
 
 def prepare(images: Images, folder: str) -> None:
@@ -102,11 +100,11 @@ def prepare(images: Images, folder: str) -> None:
     print(f" {seconds:.0f} s ({verdict(seconds, PREPARE_GOAL)})")
     made = federate(images, data_dir=folder, shift="hybrid").population
     seconds, _ = timed(lambda: [client.train() for client in made.source[:COHORT]])
-    print(f"  a cohort of {COHORT} out of that file: {1000 * seconds:.1f} ms")
+    print(f"  a cohort of {COHORT} from that file: {1000 * seconds:.1f} ms")
 
 
 def memory(data_dir: str | None, size: str) -> None:
-    """Child process: what a population and a cohort out of it take beside the images."""
+    """In a child process, measure the memory of a population and one cohort, besides the images."""
     images, _ = cifar10(data_dir)
     before = reset_peak()
     with tempfile.TemporaryDirectory() as folder:
@@ -115,7 +113,7 @@ def memory(data_dir: str | None, size: str) -> None:
             client.train()
     used = peak_bytes() - before
     print(
-        f"  {size + ' clients':42} {used / 2**20:6.1f} MiB beside the images' {images.x.nbytes / 2**20:.0f}"
+        f"  {size + ' clients':42} {used / 2**20:6.1f} MiB besides the images' {images.x.nbytes / 2**20:.0f}"
     )
 
 
@@ -123,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data-dir", help="where cifar-10-batches-bin is")
     parser.add_argument("--repetitions", type=int, default=20, help="cohorts of each population")
-    parser.add_argument("--skip-prepare", action="store_true", help="leave out the corrupting of all images")
+    parser.add_argument("--skip-prepare", action="store_true", help="do not corrupt all images")
     parser.add_argument("--memory-of", choices=list(SIZES), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory_of:
@@ -133,7 +131,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         print("building a population, manifest included")
         built = build(images, folder)
-        print(f"handing out a cohort of {COHORT}: the training data of 160 images each as tensors")
+        print(f"loading a cohort of {COHORT}: 160 training images each, as tensors")
         cohorts({name: made for name, made in built.items() if "label" in name}, options.repetitions)
         if not options.skip_prepare:
             print("corrupting all images (hybrid shift)")

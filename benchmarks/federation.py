@@ -1,11 +1,11 @@
-"""The local engine against a plain loop, pfl-research and Flower's simulation; rate learning; memory.
+"""Compare the local engine with a plain loop, pfl-research and Flower's simulation.
 
     python benchmarks/federation.py [--rounds 5] [--passes 1] [--clients 240] [--models cnn resnet18]
 
-All solve the same problem (`rivals/workload.py`): 240 clients x 160 CIFAR-shaped samples, batch size 20,
-one local epoch, from the same initial weights. Each runs in processes, and the rivals in environments, of
-its own. Times are medians over rounds after one to warm up. Engines run one after the other; with several
-passes they take turns, so that a machine that is slow for a while is not one engine's bad luck.
+All engines solve the same problem (`baselines/workload.py`): 240 clients x 160 CIFAR-shaped samples, batch
+size 20, one local epoch, the same initial weights. Each engine runs in its own processes, and each baseline
+in its own environment. Times are medians over rounds after one warm-up round. Engines run one after the
+other; several passes interleave them, so that a temporarily slow machine does not penalise a single engine.
 """
 
 import argparse
@@ -17,14 +17,14 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "rivals"))
+sys.path.insert(0, str(HERE / "baselines"))
 
 import measure  # noqa: E402
 from environments import UnavailableError, run  # noqa: E402
 
 CORES = len(os.sched_getaffinity(0))
 OURS = f"ttpfl, {CORES} workers"
-ENGINES = {  # name: (rival, threads over all processes); ours first, so that each line can name its ratio
+ENGINES = {  # name: (baseline, total threads); ours first, so that each line can show its ratio
     OURS: ("ttpfl", CORES),
     "ttpfl, 1 worker": ("ttpfl", 1),
     "plain loop, all threads": ("plain", CORES),
@@ -35,7 +35,7 @@ GOALS = {"plain loop, all threads": 1.9, "pfl": 1.5, "Flower's simulation": 5.0}
 
 
 def compare(model: str, options: argparse.Namespace) -> None:
-    """Time all engines and print how much faster ours is."""
+    """Time all engines and print the speed-up of ttpfl."""
     samples = options.clients * 160
     seconds: dict[str, list[float]] = {}
     for number in range(options.passes):
@@ -43,13 +43,13 @@ def compare(model: str, options: argparse.Namespace) -> None:
             f"\nFedAvg, {model}: {options.clients} clients x 160 samples, "
             f"median of {(number + 1) * options.rounds} rounds"
         )
-        print(f"{'':26}{'s/round':>9}{'samples/s':>11}{'peak memory':>13}   ours is faster by", flush=True)
-        for name, (rival, threads) in ENGINES.items():
-            if rival not in options.only:
+        print(f"{'':26}{'s/round':>9}{'samples/s':>11}{'peak memory':>13}   speed-up of ttpfl", flush=True)
+        for name, (baseline, threads) in ENGINES.items():
+            if baseline not in options.only:
                 continue
             workload = ("--model", model, "--clients", str(options.clients))
             try:
-                result = run(rival, *workload, "--rounds", str(options.rounds), "--threads", str(threads))
+                result = run(baseline, *workload, "--rounds", str(options.rounds), "--threads", str(threads))
             except UnavailableError as error:
                 print(f"{name:26}{error}", flush=True)
                 continue
@@ -64,18 +64,18 @@ def compare(model: str, options: argparse.Namespace) -> None:
 
 
 def agreement(model: str, only: set[str]) -> None:
-    """In float64, where rounding errors cannot hide a different computation."""
+    """Compare in float64, where rounding errors cannot hide a different computation."""
     small = ("--model", model, "--double", "--clients", "12", "--rounds", "2")
-    print(f"\nlargest difference of weights to the plain loop ({model}, 12 clients, 3 rounds, float64)")
+    print(f"\nlargest difference in weights from the plain loop ({model}, 12 clients, 3 rounds, float64)")
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder, "plain")
         run("plain", *small, "--weights", str(plain))
-        for name, (rival, threads) in ENGINES.items():
-            if rival == "plain" or rival not in only:
+        for name, (baseline, threads) in ENGINES.items():
+            if baseline == "plain" or baseline not in only:
                 continue
             weights = Path(folder, "weights")
             try:
-                run(rival, *small, "--threads", str(threads), "--weights", str(weights))
+                run(baseline, *small, "--threads", str(threads), "--weights", str(weights))
                 print(f"{name:26}{measure.largest_difference(plain, weights):9.1e}")
             except UnavailableError as error:
                 print(f"{name:26}{error}")
@@ -85,8 +85,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", nargs="+", default=["cnn", "resnet18"])
-    rivals = sorted({rival for rival, _ in ENGINES.values()})
-    parser.add_argument("--only", nargs="+", choices=rivals, default=rivals)
+    baselines = sorted({baseline for baseline, _ in ENGINES.values()})
+    parser.add_argument("--only", nargs="+", choices=baselines, default=baselines)
     parser.add_argument("--passes", type=int, default=1)
     parser.add_argument("--clients", type=int, default=240)
     options = parser.parse_args()

@@ -1,10 +1,10 @@
-"""Peak memory of the local engine over many clients that share one pool of images.
+"""Peak memory of the local engine with many clients that share one set of images.
 
     python benchmarks/federation_memory.py
 
-Shallow CNN over 60,000 CIFAR-shaped images: 240 clients, then 2,400, drawn from the same images, with 60 of
-them in a round; and training by all 240 in every round. What processes share is counted once (proportional
-set sizes, summed).
+Shallow CNN over 60,000 CIFAR-shaped images: 240 and 2,400 clients drawn from the same images with a cohort of
+60, and training with all 240 clients in every round. Shared memory is counted once (sum of proportional set
+sizes).
 """
 
 import subprocess
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent / "rivals"))
+sys.path.insert(0, str(Path(__file__).parent / "baselines"))
 
 import measure
 import ttpfl
@@ -42,7 +42,7 @@ def population(clients: int) -> ttpfl.data.Population:
 
 
 def one(kind: str, clients: int, cohort: int) -> None:
-    """In a process of its own: the peak, and seconds per round."""
+    """In a separate process, print the peak memory and the seconds per round."""
     sources, model = population(clients).source, ttpfl.models.shallow_cnn(10)
     begin = time.perf_counter()
     with measure.PeakMemory(0.2) as memory:

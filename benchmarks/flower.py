@@ -1,10 +1,10 @@
-"""What a real federation costs beside the work: seconds and bytes per round, with three sites on 127.0.0.1.
+"""Overhead of a real federation: seconds and bytes per round, with three sites on 127.0.0.1.
 
     python benchmarks/flower.py [--rounds 5]
 
-Sites with ten validation images, so that the work takes next to nothing. Every site reaches the superlink
-through a counter of bytes: what is counted is what would be on the wire, with TLS, signatures, polling and
-heartbeats. It stands beside the D + 2Td numbers of four bytes that the algorithm itself needs.
+Each site has ten validation images, so that the work itself takes almost no time. Every site connects to
+the superlink through a proxy that counts the bytes on the wire, including TLS, signatures, polling and
+heartbeats. The total is compared with the D + 2Td four-byte numbers that the algorithm itself needs.
 """
 
 import argparse
@@ -36,7 +36,7 @@ BUILD = {"name": "shallow_cnn", "num_classes": 10, "image_size": 28}
 
 
 class Counter:
-    """Forwards connections to a port, and counts bytes in both directions."""
+    """Forward connections to a port and count the bytes in both directions."""
 
     def __init__(self, port: int) -> None:
         self.down = self.up = 0
@@ -111,7 +111,7 @@ def measure(home: Path, rounds: int) -> dict[str, Any]:
     seconds = [json.loads(line)["seconds"] for line in (out / "timing.jsonl").read_text().splitlines()]
     sizes = np.diff([begin, *marks]) / len(SITES)
     return {
-        "numbers of the model (D)": sum(t.numel() for t in model.state_dict().values()),
+        "numbers in the model (D)": sum(t.numel() for t in model.state_dict().values()),
         "rates (d)": len(Rates.zeros(model).values),
         "seconds of the first round (with the model)": seconds[0],
         "seconds of a later round (median)": statistics.median(seconds[1:]),
@@ -124,7 +124,7 @@ def measure(home: Path, rounds: int) -> dict[str, Any]:
 
 
 def work_times(federation: Federation) -> list[float]:
-    """From a task's arrival in the app to its answer, by the sites' audit logs."""
+    """Seconds from a task's arrival in the app to its reply, from the sites' audit logs."""
     found = []
     for name in SITES:
         text = (federation.site(name) / "audit.jsonl").read_text()
@@ -133,7 +133,7 @@ def work_times(federation: Federation) -> list[float]:
         came = {
             line["message"]: at for line, at in zip(lines, times, strict=True) if line["direction"] == "in"
         }
-        # An error only says that the model is lacking.
+        # An error reply only says that the site does not have the model yet.
         found += [
             at - came[line["reply_to"]]
             for line, at in zip(lines, times, strict=True)
@@ -149,7 +149,7 @@ def main() -> None:
     rounds = options.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder) / "trial", rounds)
-    formula = 4 * (found["numbers of the model (D)"] + 2 * rounds * found["rates (d)"])
+    formula = 4 * (found["numbers in the model (D)"] + 2 * rounds * found["rates (d)"])
     found[f"4 (D + 2Td) bytes for T = {rounds}"] = formula
     found["bytes on the wire / 4 (D + 2Td)"] = found["bytes per site, all rounds"] / formula
     for name, value in found.items():

@@ -1,7 +1,8 @@
-"""What each test-time method costs, as `ttpfl.evaluation.cost` defines it: shallow CNN, one thread.
+"""Cost of each test-time method as defined in `ttpfl.evaluation.cost`: shallow CNN, one thread.
 
-Methods take turns on every batch, so that a busy machine disturbs all of them alike; a row is the median
-over batches. "Late" is the second half of the stream: what grows with it, costs more there.
+Methods are interleaved batch by batch, so that a busy machine affects all of them equally. Each row is the
+median over batches. "Late" is the second half of the stream, where methods that grow with the stream cost
+more.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def main() -> None:
         method = methods.make(name)
         summary = methods.add([method.summary(model, source)])
         personal[name] = method.personal(model, Knowledge(summary, rates))
-        personal[name](stream[0])  # the first pass finds things out
+        personal[name](stream[0])  # warm up: the first pass probes the model
         personal[name].reset()
 
     times: dict[str, list[float]] = {name: [] for name in personal}

@@ -1,9 +1,9 @@
-"""The tutorial on own images over several training seeds: accuracy at its new sites, in shuffled streams.
+"""Run the own-images tutorial with several training seeds: accuracy at its new sites, in shuffled streams.
 
     python benchmarks/own_images.py [--seeds 5] [--foggy]
 
-It takes the pictures that the tutorial makes, and the tutorial's settings. The mode and learning rate of rate
-learning were chosen by the loss on the source sites' validation data.
+Uses the tutorial's images and settings. The mode and the learning rate of rate learning were chosen by the
+loss on the source sites' validation data.
 """
 
 import argparse
@@ -25,13 +25,13 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "tutorials" / "own-images.
 
 
 FOG = "random.uniform(0, 120)"
-"""As the page draws it for every site."""
+"""How the page draws the fog of each site."""
 
 
 def make_pictures(foggy: bool) -> None:
-    """Run the page's first block of code, which writes the folders of pictures.
+    """Run the page's first code block, which writes the image folders.
 
-    With `foggy`, the new sites have more fog than any source site.
+    With `foggy`, the new sites are foggier than any source site.
     """
     found = re.search(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.S | re.M)
     assert found is not None
@@ -59,7 +59,7 @@ def accuracies(seed: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--foggy", action="store_true", help="new sites unlike all source sites")
+    parser.add_argument("--foggy", action="store_true", help="new sites foggier than all source sites")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,16 +1,16 @@
-"""What privacy and liars cost: accuracy at new clients, with rates learned under each.
+"""Cost of privacy and of Byzantine clients: accuracy at new clients with rates learned under each condition.
 
     python benchmarks/privacy.py [--seeds 0 1 2] [--out privacy.jsonl]
 
-Digits, hybrid shift, a small network with two BatchNorm layers. 60 source clients learn rates by the local
-engine, with the code that a real federation uses; 10 target clients then adapt with them. For every seed:
+Digits, hybrid shift, a small network with two BatchNorm layers. 60 source clients learn rates with the local
+engine, which runs the same code as a real federation; 10 target clients then adapt with them. For each seed:
 
-- privacy: no noise, and epsilon = 1, 2, 4, 8 (delta = 1e-4), central and local, as well as clipping alone;
-- liars: 10 % and 30 % of the source clients answer with the opposite of their change, ten times as far,
-  against every average.
+- privacy: no noise; epsilon = 1, 2, 4, 8 (delta = 1e-4), central and local; clipping alone;
+- Byzantine clients: 10 % and 30 % of the source clients send the negative of their update, scaled by ten,
+  against every aggregation rule.
 
-The clip is the median length of the clients' first changes; what choosing it so costs is not counted. The
-step of the refinement was chosen with seed 100, which is not among the measured ones.
+The clip is the median norm of the clients' first updates; the privacy cost of choosing it that way is not
+counted. The learning rate was chosen with seed 100, which is not among the measured seeds.
 """
 
 import argparse
@@ -49,16 +49,16 @@ AVERAGES = ("mean", "clipped mean", "median", "trimmed", "krum")
 KEY = b"a study must be repeatable; a federation must not use a known key"
 
 
-class LyingEngine:
-    """The first clients in the roster's order turn their change around and stretch it."""
+class ByzantineEngine:
+    """The first clients of the pool send the negative of their update, scaled up."""
 
-    def __init__(self, inner: Serial, liars: int, stretch: float = 10.0) -> None:
-        self._inner, self._liars, self._stretch = inner, liars, stretch
+    def __init__(self, inner: Serial, byzantine: int, scale: float = 10.0) -> None:
+        self._inner, self._byzantine, self._scale = inner, byzantine, scale
 
     def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[Answer]:
         for answer in self._inner.run(jobs, message):
-            if answer.job.client < self._liars:
-                answer = answer._replace(vector=message - self._stretch * (answer.vector - message))
+            if answer.job.client < self._byzantine:
+                answer = answer._replace(vector=message - self._scale * (answer.vector - message))
             yield answer
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class LyingEngine:
 
 
 def small_network() -> nn.Module:
-    """Small, so that the study takes minutes: what it asks about does not need a large one."""
+    """A small network, so that the study takes minutes."""
     return nn.Sequential(
         *(nn.Conv2d(3, 12, 4, stride=2), nn.BatchNorm2d(12), nn.ReLU()),
         *(nn.Conv2d(12, 24, 4, stride=2), nn.BatchNorm2d(24), nn.ReLU()),
@@ -96,17 +96,17 @@ class Study:
         self.data = {client.id: client.validation() for client in self.clients}
         self.cache = DirectionCache(2**30, keep="first")
         self.seed = seed
-        self.clip = self._usual_change()
+        self.clip = self._median_update()
 
-    def accuracy(self, liars: int = 0, **changes: Any) -> float:
-        """At the target clients, with rates learned under these settings."""
+    def accuracy(self, byzantine: int = 0, **changes: Any) -> float:
+        """Accuracy at the target clients, with rates learned under these settings."""
         settings = replace(LEARN, seed=self.seed, clip=self.clip, **changes)
         work = self._work(settings)
         learned = learn(
             self.model,
             self.data,
             settings,
-            engine=lambda length, dtype: LyingEngine(Serial(lambda: work, length, dtype), liars),
+            engine=lambda length, dtype: ByzantineEngine(Serial(lambda: work, length, dtype), byzantine),
             noise_key=KEY,
         )
         return self.of(learned.rates)
@@ -120,7 +120,7 @@ class Study:
         # The directions are the same under every condition, so one cache serves all.
         return RatesWork(twin, begin, roster, settings, self.cache, entropy, cross_entropy, KEY)
 
-    def _usual_change(self) -> float:
+    def _median_update(self) -> float:
         begin = Rates.zeros(self.model).values
         engine = Serial(lambda: self._work(replace(LEARN, seed=self.seed)), len(begin))
         jobs = [Job(number, name, 0) for number, name in enumerate(self.data)]
@@ -132,7 +132,7 @@ class Study:
         yield from self._private("central")
         for share in SHARES:
             for average in AVERAGES:
-                yield f"{share:.0%} liars, {average}", self.accuracy(**_against(average, share))
+                yield f"{share:.0%} Byzantine, {average}", self.accuracy(**_against(average, share))
         yield "clipping alone", self.accuracy(privacy="central", noise=0.0)
         yield from self._private("local")
 
@@ -144,10 +144,10 @@ class Study:
 
 
 def _against(average: str, share: float) -> dict[str, Any]:
-    liars = {"liars": math.floor(share * SOURCES)}
+    attack = {"byzantine": math.floor(share * SOURCES)}
     if average == "clipped mean":
-        return liars | {"privacy": "central", "noise": 0.0}
-    return liars | {"average": average, "trim": share}
+        return attack | {"privacy": "central", "noise": 0.0}
+    return attack | {"average": average, "trim": share}
 
 
 def main() -> None:
@@ -165,12 +165,12 @@ def main() -> None:
 
 
 def print_table(path: Path) -> None:
-    """Mean over seeds, and the smallest and largest, of all that is in the file."""
+    """Print the mean, minimum and maximum over seeds for every condition in the file."""
     rows: dict[str, dict[int, float]] = {}
     for line in path.read_text().splitlines():
         entry = json.loads(line)
         rows.setdefault(entry["condition"], {})[entry["seed"]] = 100 * entry["accuracy"]
-    print("accuracy of ATP-online at new clients, %: mean over seeds (smallest to largest)")
+    print("accuracy of ATP-online at new clients, %: mean over seeds (min to max)")
     for name, seeds in rows.items():
         values = seeds.values()
         print(f"{name:28}{statistics.mean(values):>8.1f} ({min(values):.1f} to {max(values):.1f})")

@@ -1,10 +1,10 @@
-"""A round of rate learning by the local engine, against the direct transcription of the algorithm.
+"""Compare a round of rate learning in the local engine with a direct transcription of the algorithm.
 
     python benchmarks/rate_learning.py [--clients 60] [--rounds 5]
 
-Shallow CNN, clients with 40 CIFAR-shaped validation samples, batch size 20, all clients in every round. The
-transcription (`transcription.py`) runs in one process with all threads, and again with one. Both take
-turns, round by round, after a first round in which the engine computes directions that it keeps.
+Shallow CNN, 40 CIFAR-shaped validation samples per client, batch size 20, all clients in every round. The
+transcription (`transcription.py`) runs in one process, with all threads and with one. Engine and
+transcription are interleaved round by round, after a first round that fills the engine's direction cache.
 """
 
 import argparse
@@ -25,7 +25,7 @@ SAMPLES, BATCH, GOAL = 40, 20, 8.0
 
 
 class Duel(Callback):
-    """After every round of the engine, a round of the transcription."""
+    """Run a round of the transcription after every round of the engine."""
 
     def __init__(self, model: torch.nn.Module, clients: list, names: list[str]) -> None:
         self.model, self.clients = transcription.with_statistics(model), clients

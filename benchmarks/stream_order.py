@@ -1,9 +1,9 @@
-"""Were the streams behind `results/` in random order? Builds every population again and looks.
+"""Check that the streams behind `results/` were in random order, by rebuilding every population.
 
     python benchmarks/stream_order.py --data-dir DATA [results/NAME.json ...]
 
-A client's figure is how often a sample has the class of the one before it, in standard deviations from what
-random orders of the same samples give. Streams sorted by class are tens of deviations off.
+For each client, counts how often a sample has the same class as the previous one, in standard deviations from
+random orders of the same samples. Streams sorted by class are tens of deviations off.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def deviation(labels: NDArray[np.int64], random: np.random.Generator) -> float:
 
 
 def evaluator_of(run: dict[str, Any], data_dir: Path) -> Evaluator:
-    """The evaluator of a run, over the very clients that its results name."""
+    """The evaluator of a run, over exactly the clients that its results name."""
     config = run["config"]
     said = {name.removeprefix("data."): value for name, value in config.items() if name.startswith("data.")}
     name, stated = said.pop("name"), said.pop("options")
@@ -42,7 +42,7 @@ def evaluator_of(run: dict[str, Any], data_dir: Path) -> Evaluator:
     population, answers, manifest = federate(
         name, data_dir=data_dir, options=options, seed=run["seed"], **said
     )
-    assert manifest.digest == run["population"]["digest"], "these are other clients than those of the results"
+    assert manifest.digest == run["population"]["digest"], "the clients differ from those of the results"
     return Evaluator(population.target, answers, order=config["test.order"], seed=run["seed"])
 
 

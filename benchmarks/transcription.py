@@ -1,7 +1,7 @@
-"""The algorithm written down line by line, as a research script would have it.
+"""The algorithm transcribed line by line, as in a research script.
 
-It is what the library is measured against: BatchNorm layers whose statistics are parameters, a
-deep copy of the state, and `load_state_dict` for every batch. Nothing is slowed down on purpose.
+The baseline for the library's benchmarks: BatchNorm layers whose statistics are parameters, a deep copy of
+the state, and `load_state_dict` for every batch. Nothing is slowed down on purpose.
 """
 
 import copy
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class StatisticsBatchNorm(nn.Module):
-    """BatchNorm in evaluation mode, its statistics being parameters that get gradients."""
+    """BatchNorm in evaluation mode, with its statistics as parameters that get gradients."""
 
     def __init__(self, layer: nn.modules.batchnorm._BatchNorm) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class StatisticsBatchNorm(nn.Module):
 
 
 def with_statistics(model: nn.Module) -> nn.Module:
-    """A copy of the model with every BatchNorm replaced."""
+    """A copy of the model with every BatchNorm layer replaced."""
     model = copy.deepcopy(model).eval()
     for path, layer in list(model.named_modules()):
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -44,7 +44,7 @@ def with_statistics(model: nn.Module) -> nn.Module:
 
 
 def direction(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """Minus the entropy's gradient for parameters, batch minus stored for statistics."""
+    """Negative entropy gradient for parameters; batch minus stored value for statistics."""
     model.zero_grad()
     p = torch.softmax(model(x), 1)
     (-(p * torch.log(p + 1e-30)).sum(1).mean()).backward()
@@ -57,7 +57,7 @@ def direction(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
 
 
 def adapted(state: dict[str, Tensor], h: dict[str, Tensor], rates: dict[str, float]) -> dict[str, Tensor]:
-    """w = w_G + alpha * h, variances at least zero."""
+    """w = w_G + alpha * h, with variances clamped at zero."""
     state = copy.deepcopy(state)
     for name in h:
         state[name] += rates[name] * h[name]
@@ -69,7 +69,7 @@ def adapted(state: dict[str, Tensor], h: dict[str, Tensor], rates: dict[str, flo
 def refine(
     model: nn.Module, rates: dict[str, float], batches: Iterable[tuple[Tensor, Tensor]], lr: float
 ) -> dict[str, float]:
-    """One client's turn over its batches; `model` comes from `with_statistics`."""
+    """Refine the rates over one client's batches; `model` comes from `with_statistics`."""
     rates = dict(rates)
     start = copy.deepcopy(model.state_dict())
     for x, y in batches:

@@ -1,10 +1,10 @@
-"""A stream whose shift changes half-way, and ways to live with it.
+"""Handle a stream whose shift changes half-way.
 
-A camera is moved: the first half of a stream comes from one new client, the second half from another one,
-with another corruption and other frequent digits. ATP-online adapts to the mean of everything that it saw, so
-the first half weighs on the second. `decay` forgets the past bit by bit. `reset` forgets it at once: when
-somebody says that the camera was moved, or when `health`, which needs no labels, shows that what was learned
-fits no longer. That alarm is a simple rule; it can be late, false, or fail to come.
+A camera is moved: the first half of the stream comes from one new client, the second half from another one
+with a different corruption and different frequent digits. ATP-online adapts to the mean of the whole
+stream, so the first half affects the second. `decay` forgets the past gradually. `reset` forgets it at
+once: either when someone reports the change, or when `health`, which needs no labels, shows that the
+adaptation no longer fits. The alarm is a simple rule: it can be late, false or missing.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from ttpfl.models import shallow_cnn
 
 BATCH = 10
 Watch = Callable[[int, Personalizer], bool]
-"""Looks before each batch, by its number and at the health so far, whether to forget the past."""
+"""Called before each batch with its number and the personalizer; returns whether to reset."""
 
 
 def gain_falls(recent: int = 4, part: float = 0.7) -> Watch:
-    """Whether adaptation adds much less certainty on the last few batches than on those before."""
+    """Signal when adaptation lowers the entropy much less on recent batches than on earlier ones."""
     gains: list[float] = []
 
     def watch(number: int, personal: Personalizer) -> bool:
-        if personal.health.batches > 1:  # the first batch of all was adapted to itself alone
+        if personal.health.batches > 1:  # the very first batch is adapted to itself alone
             last = personal.health.last
             gains.append(last.entropy_before - last.entropy_after)
         before, now = gains[:-recent], gains[-recent:]
@@ -42,7 +42,7 @@ def gain_falls(recent: int = 4, part: float = 0.7) -> Watch:
 
 
 def answered(stream: list[Tensor], personal: Personalizer, watch: Watch) -> tuple[list[Tensor], int]:
-    """Predictions for every batch of a stream, and how often the past was forgotten."""
+    """Predictions for every batch of a stream, and the number of resets."""
     answers, resets = [], 0
     for number, batch in enumerate(stream):
         if watch(number, personal):
@@ -53,7 +53,7 @@ def answered(stream: list[Tensor], personal: Personalizer, watch: Watch) -> tupl
 
 
 def main(rounds: int = 10, rate_rounds: int = 20, clients: int = 24, samples: int = 100) -> None:
-    """Train, learn rates, and look at both halves of streams that change."""
+    """Train, learn rates, and evaluate both halves of changing streams."""
     torch.manual_seed(0)
     choices = {"source_clients": clients, "target_clients": clients // 3, "samples": samples}
     population, labels, _ = federate("digits", shift="hybrid", **choices)

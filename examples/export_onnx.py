@@ -1,8 +1,8 @@
-"""A personalised snapshot as a plain network: exported to ONNX, and run by ONNX Runtime.
+"""Export a personalised snapshot to ONNX and run it with ONNX Runtime.
 
-Where a site has to answer single pictures quickly, or has no PyTorch, one can adapt to some of its pictures
-and then run the result as it is, without adapting further. `adapted_state_dict` gives adapted weights under
-the model's own names, so that everything that takes the model takes them. Needs the extra `examples`.
+If a site must classify single images quickly, or has no PyTorch, adapt to some of its images once and
+deploy the result without further adaptation. `adapted_state_dict` returns the adapted weights under the
+model's own names, so any tool that accepts the model accepts them. Needs the extra `examples`.
 """
 
 import copy
@@ -24,7 +24,7 @@ from ttpfl.models import shallow_cnn
 
 
 def personalised(model: nn.Module, rates: Rates, images: Tensor) -> nn.Module:
-    """A copy of the model, adapted to these pictures once and for all."""
+    """A copy of the model, adapted once to these images."""
     personal = Personalizer(model, rates, mode="online")
     for batch in images.split(20):
         personal(batch)
@@ -34,7 +34,7 @@ def personalised(model: nn.Module, rates: Rates, images: Tensor) -> nn.Module:
 
 
 def run_by_onnx(model: nn.Module, images: Tensor) -> Tensor:
-    """The model's logits as ONNX Runtime computes them; the file takes any number of pictures."""
+    """The model's logits computed by ONNX Runtime, with a dynamic batch size."""
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         path = Path(folder, "personal.onnx")
@@ -48,7 +48,7 @@ def run_by_onnx(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def main(rounds: int = 10, rate_rounds: int = 20, clients: int = 24, samples: int = 100) -> None:
-    """Adapt to the first half of each new client's pictures, and answer the second half with the snapshot."""
+    """Adapt to the first half of each new client's images and classify the second half with the snapshot."""
     torch.manual_seed(0)
     choices = {"source_clients": clients, "target_clients": clients // 3, "samples": samples}
     population, labels, _ = federate("digits", shift="hybrid", **choices)

@@ -1,8 +1,8 @@
-"""Your own network with GroupNorm instead of BatchNorm.
+"""Use your own network with GroupNorm instead of BatchNorm.
 
-GroupNorm keeps no running statistics, so nothing but weights can adapt: methods that replace BatchNorm's
-statistics can do nothing here, while rates are learned as for any other network. Each client has two digits
-that are frequent, and eight that are rare.
+GroupNorm keeps no running statistics, so only weights can adapt. Methods that replace BatchNorm's
+statistics have no effect here, while rates are learned as for any other network. Each client has two
+frequent and eight rare digits.
 """
 
 import torch
@@ -16,7 +16,7 @@ from ttpfl.federation import LearnSettings, learn
 
 
 class GroupNormNet(nn.Module):
-    """Two convolutions with GroupNorm, and two linear layers."""
+    """Two convolutions with GroupNorm, followed by two linear layers."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -26,14 +26,14 @@ class GroupNormNet(nn.Module):
         self.head = nn.Linear(64, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of a batch of images of 28x28 pixels."""
+        """Logits of a batch of 28x28 images."""
         x = F.relu(self.norm1(self.conv1(x)))
         x = F.max_pool2d(F.relu(self.norm2(self.conv2(x))), 2)
         return self.head(F.relu(self.hidden(x.flatten(1))))
 
 
 def trained(model: nn.Module, x: Tensor, y: Tensor, epochs: int) -> nn.Module:
-    """Plain training. Rates are learned for a finished model, wherever it comes from."""
+    """Plain centralised training. Rates can be learned for any trained model."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(epochs):
         for rows in torch.randperm(len(y)).split(50):
@@ -44,7 +44,7 @@ def trained(model: nn.Module, x: Tensor, y: Tensor, epochs: int) -> nn.Module:
 
 
 def main(rounds: int = 4, rate_rounds: int = 10, clients: int = 36, samples: int = 120) -> None:
-    """Train on what source clients have, learn rates, and look at new clients with and without adaptation."""
+    """Train on source clients, learn rates, and evaluate new clients with and without adaptation."""
     torch.manual_seed(0)
     choices = {"source_clients": clients, "target_clients": clients // 4, "samples": samples}
     population, answers, _ = federate("digits", shift="label", **choices)

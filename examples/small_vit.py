@@ -1,9 +1,10 @@
-"""A small vision transformer: attention, LayerNorm, a class token and learned positions.
+"""Use a small vision transformer: attention, LayerNorm, a class token and learned positions.
 
-Every tensor gets a rate of its own, also plain parameters that belong to no layer. One can ask for fewer: one
-per layer, block or kind, or none for what is frozen. Here the rates of other weights diverge long before
-those of norms and head have grown; freezing the former allows steps that are a hundred times as large. The
-data are handwritten digits of two sources; two digits are frequent at each client, and eight are rare.
+Every tensor gets its own rate, including plain parameters outside of layers. You can choose fewer rates:
+one per layer, block or kind, or none for frozen parameters. Here the rates of the other weights diverge
+long before those of the norms and the head have grown; freezing the others allows a learning rate a hundred
+times as large. The data are handwritten digits from two sources; each client has two frequent and eight
+rare digits.
 """
 
 import torch
@@ -18,7 +19,7 @@ from ttpfl.federation import LearnSettings, learn
 
 
 class SmallViT(nn.Module):
-    """Patches of 7x7 pixels, two blocks of attention, and a class token that is read out."""
+    """7x7 patches, two attention blocks, and a class token for the prediction."""
 
     def __init__(self, classes: int, width: int = 64) -> None:
         super().__init__()
@@ -33,14 +34,14 @@ class SmallViT(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of a batch of images of 28x28 pixels."""
+        """Logits of a batch of 28x28 images."""
         x = self.patches(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.positions
         return self.head(self.norm(self.blocks(x))[:, 0])
 
 
 def trained(model: nn.Module, x: Tensor, y: Tensor, epochs: int) -> nn.Module:
-    """Plain training. Rates are learned for a finished model, wherever it comes from."""
+    """Plain centralised training. Rates can be learned for any trained model."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(epochs):
         for rows in torch.randperm(len(y)).split(50):
@@ -51,7 +52,7 @@ def trained(model: nn.Module, x: Tensor, y: Tensor, epochs: int) -> nn.Module:
 
 
 def main(rounds: int = 8, rate_rounds: int = 10, clients: int = 28, samples: int = 120) -> None:
-    """Train on what source clients have, learn rates for all of it or for parts, and look at new clients."""
+    """Train on the source clients' data, learn rates for all or some tensors, and evaluate new clients."""
     torch.manual_seed(0)
     digits = load("digits")
     written = digits.domain < 2  # mnist and uci

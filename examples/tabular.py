@@ -1,8 +1,9 @@
-"""Tabular data: an MLP with BatchNorm1d on measurements of tumours.
+"""Use tabular data: an MLP with BatchNorm1d on tumour measurements.
 
-scikit-learn's breast cancer data has 569 patients with 30 measurements each. Source sites and new sites have
-different patients, and we simulate what sites differ in: each has its own share of malignant tumours, and its
-own instrument, which scales and shifts every measurement. The patients are real, the instruments are made up.
+scikit-learn's breast cancer data set has 569 patients with 30 measurements each. Source sites and new sites
+have different patients. The differences between sites are simulated: each has its own share of malignant
+tumours and its own instrument, which scales and shifts every measurement. The patients are real, the
+instruments are synthetic.
 """
 
 import numpy as np
@@ -18,7 +19,7 @@ Site = tuple[Tensor, Tensor]
 
 
 def measured(site: int, x: np.ndarray, y: np.ndarray, patients: int) -> Site:
-    """What a site has: some of the patients in x and y, seen through its own instrument."""
+    """The data of a site: some of the patients in x and y, measured with its own instrument."""
     nature, draw = np.random.default_rng([site, 0]), np.random.default_rng([site, len(y)])
     share, scale, offset = nature.uniform(0.1, 0.9), nature.lognormal(0, 0.5, 30), nature.normal(0, 1, 30)
     wanted = draw.random(patients) < share
@@ -27,7 +28,7 @@ def measured(site: int, x: np.ndarray, y: np.ndarray, patients: int) -> Site:
 
 
 def accuracy(model: nn.Module, rates: Rates, sites: list[Site]) -> float:
-    """Mean over sites; each gets a fresh personalizer, and its patients come in batches of 20."""
+    """Mean accuracy over sites, each with a fresh personalizer and batches of 20 patients."""
     right = []
     for x, y in sites:
         personal = Personalizer(model, rates, mode="online")
@@ -37,7 +38,7 @@ def accuracy(model: nn.Module, rates: Rates, sites: list[Site]) -> float:
 
 
 def main(rounds: int = 20, rate_rounds: int = 20, patients: int = 100) -> None:
-    """Train over 20 source sites, learn rates, and look at 20 new sites with and without adaptation."""
+    """Train over 20 source sites, learn rates, and evaluate 20 new sites with and without adaptation."""
     torch.manual_seed(0)
     x, y = load_breast_cancer(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))

@@ -1,10 +1,10 @@
-"""Text: an embedding with LayerNorm that tells what a line of documentation is about.
+"""Use text: an embedding with LayerNorm that classifies lines of documentation.
 
-The corpus is on every machine that has the extra `data`: docstrings of scipy and scikit-learn, read as text
-without importing them. Their headings say what a line belongs to (parameters, results, notes, ...), and a
-network has to find it from the line alone. Source clients are packages of scipy; new clients are packages of
-scikit-learn, whose authors have other words and other habits. That shift is real; made up is that each client
-has a mix of headings of its own.
+The corpus comes with the extra `data`: docstrings of scipy and scikit-learn, read as text without importing
+them. The label of a line is the heading above it (parameters, results, notes, ...), to be predicted from
+the line alone. Source clients are packages of scipy; new clients are packages of scikit-learn, whose
+authors use other words and conventions. That shift is real. The mix of headings, different for each client,
+is synthetic.
 """
 
 import ast
@@ -30,7 +30,7 @@ Client = tuple[Tensor, Tensor]
 
 
 def labelled_lines(package: Path) -> Iterator[tuple[str, int]]:
-    """Lines of all docstrings below a folder, with the number of the heading that they stand under."""
+    """Lines of all docstrings below a folder, with the index of their heading."""
     for path in sorted(package.rglob("*.py")):
         if "tests" in path.parts:
             continue
@@ -44,19 +44,19 @@ def labelled_lines(package: Path) -> Iterator[tuple[str, int]]:
 
 
 def tokens(line: str) -> list[int]:
-    """Words and signs as numbers from 1; 0 fills up."""
+    """Words and punctuation as numbers from 1, padded with 0."""
     found = [1 + zlib.crc32(word.encode()) % (WORDS - 1) for word in re.findall(r"\w+|[^\w\s]", line.lower())]
     return (found + [0] * LENGTH)[:LENGTH]
 
 
 def clients_of(library: str, lines: int, seed: int) -> list[tuple[Client, Client]]:
-    """Each package of a library as two clients, with other lines, but the same mix of headings."""
+    """Each package of a library as two clients, with different lines but the same mix of headings."""
     root = Path(find_spec(library).submodule_search_locations[0])
     random = np.random.default_rng(seed)
     clients = []
     for package in sorted(path.parent for path in root.glob("[a-z]*/__init__.py")):
         found = list(islice(labelled_lines(package), 20 * lines))
-        if len(found) < 200 or package.name == "externals":  # too few, or copied from elsewhere
+        if len(found) < 200 or package.name == "externals":  # too few lines, or vendored code
             continue
         x, y = np.array([tokens(line) for line, _ in found]), np.array([label for _, label in found])
         mix = random.dirichlet([0.4] * len(HEADINGS)) / np.bincount(y, minlength=len(HEADINGS)).clip(1)
@@ -68,7 +68,7 @@ def clients_of(library: str, lines: int, seed: int) -> list[tuple[Client, Client
 
 
 class TextNet(nn.Module):
-    """The mean of the words' vectors, and two layers on it."""
+    """The mean word embedding, followed by two layers."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class TextNet(nn.Module):
 
 
 def trained(model: nn.Module, clients: Sequence[Client], epochs: int) -> nn.Module:
-    """Plain training. Rates are learned for a finished model, wherever it comes from."""
+    """Plain centralised training. Rates can be learned for any trained model."""
     x, y = (torch.cat(part) for part in zip(*clients, strict=True))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(epochs):
@@ -95,7 +95,7 @@ def trained(model: nn.Module, clients: Sequence[Client], epochs: int) -> nn.Modu
 
 
 def accuracy(model: nn.Module, rates: Rates, clients: Sequence[Client]) -> float:
-    """Mean over clients; each gets a fresh personalizer, and its lines come 20 at a time."""
+    """Mean accuracy over clients, each with a fresh personalizer and batches of 20 lines."""
     right = []
     for x, y in clients:
         personal = Personalizer(model, rates, mode="online")
@@ -105,7 +105,7 @@ def accuracy(model: nn.Module, rates: Rates, clients: Sequence[Client]) -> float
 
 
 def main(rounds: int = 3, rate_rounds: int = 15, lines: int = 250) -> None:
-    """Train on scipy's packages, learn rates, and look at scikit-learn's with and without adaptation."""
+    """Train on scipy, learn rates, and evaluate scikit-learn with and without adaptation."""
     torch.manual_seed(0)
     known, held_back = zip(*clients_of("scipy", lines, seed=0), strict=True)
     new = [first for first, _ in clients_of("sklearn", lines, seed=1)]

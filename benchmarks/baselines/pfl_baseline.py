@@ -1,8 +1,8 @@
-"""FedAvg with pfl-research, one process, put together as its guides do, without privacy.
+"""FedAvg with pfl-research in one process, set up as in its guides, without privacy.
 
-pfl moves parameters only: left to itself it would neither reset BatchNorm's running statistics
-between clients nor average them. Here they join the tensors that it moves, so that it computes what
-the others do. Training does not read running statistics, so the parameters are the same either way.
+By default, pfl transfers parameters only: it neither resets BatchNorm's running statistics between clients
+nor averages them. Here they are added to the transferred tensors, so that all engines compute the same.
+Training does not read running statistics, so the parameters are the same either way.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from workload import BATCH, Workload, averaged_state
 
 
 class Lap(TrainingProcessCallback):
-    """Calls a function after each round."""
+    """Call a function after each round."""
 
     def __init__(self, lap: Callable[[], None]) -> None:
         self.lap = lap
@@ -41,10 +41,10 @@ class Lap(TrainingProcessCallback):
 def pfl_model(workload: Workload) -> PyTorchModel:
     network = workload.network()
     network.loss = lambda images, labels: F.cross_entropy(network(images), labels)
-    # pfl insists on metrics in the first round; these cost nothing.
+    # pfl requires metrics in the first round; these cost nothing.
     network.metrics = lambda images, labels: {"samples": Weighted.from_unweighted(len(labels))}
     statistics = {name: t for name, t in network.named_buffers() if t.is_floating_point()}
-    # The server applies the mean update as a gradient, at rate 1.
+    # The server applies the mean update as a gradient, with learning rate 1.
     server = torch.optim.SGD([*network.parameters(), *statistics.values()], lr=1.0)
     model = PyTorchModel(network, torch.optim.SGD, server)
     model.variable_map.update(statistics)
@@ -53,7 +53,7 @@ def pfl_model(workload: Workload) -> PyTorchModel:
 
 def train(workload: Workload, rounds: int, lap: Callable[[], None]) -> dict[str, Tensor]:
     users = [PyTorchTensorDataset(workload.client(index)) for index in range(workload.clients)]
-    # Without reuse, a cohort as large as the population is everybody once, in order.
+    # Without reuse, a cohort the size of the population is every user once, in order.
     everybody = get_user_sampler("minimize_reuse", range(workload.clients))
     data = FederatedDataset(users.__getitem__, everybody)
     model = FederatedAveraging().run(

@@ -1,4 +1,4 @@
-"""Runs an engine on the workload and says what it took, as one line of JSON."""
+"""Run an engine on the workload and print time and memory as one line of JSON."""
 
 import json
 import os
@@ -18,33 +18,33 @@ from workload import Workload, parser
 Train = Callable[[Workload, int, Callable[[], None]], dict[str, Tensor]]
 
 
-def run(rival: str, version: str, train: Train, description: str | None) -> None:
-    """Measure `train`, with the options of the command line.
+def run(baseline: str, version: str, train: Train, description: str | None) -> None:
+    """Measure `train` with the command-line options.
 
     Args:
-        rival: name of the engine.
+        baseline: name of the engine.
         version: its version.
-        train: takes the workload, a number of rounds and a function to call after each of them;
+        train: takes the workload, a number of rounds and a function to call after each round;
             returns the final weights.
         description: help text of the script.
     """
     options = parser(description).parse_args()
     if options.rounds < 1:
-        raise SystemExit(f"--rounds is {options.rounds}: there is nothing to time without a round")
+        raise SystemExit(f"--rounds is {options.rounds}, but must be at least 1")
     workload = Workload(options.model, options.clients, options.samples, options.double)
     torch.set_num_threads(options.threads)
     marks = [time.perf_counter()]
     with PeakMemory() as memory:
         weights = train(workload, 1 + options.rounds, lambda: marks.append(time.perf_counter()))
-    # The first round also makes the data and starts processes: it is not counted.
+    # The first round also creates the data and starts processes, so it is not counted.
     seconds = [end - begin for begin, end in pairwise(marks[1:])]
     if len(seconds) != options.rounds:
-        raise RuntimeError(f"{rival} completed {len(seconds)} of {options.rounds} timed rounds")
+        raise RuntimeError(f"{baseline} completed {len(seconds)} of {options.rounds} timed rounds")
     if options.weights:
         save_file({name: t.contiguous() for name, t in weights.items()}, options.weights)
     samples = workload.clients * len(workload.client(0)[1])
     result = {
-        "rival": rival,
+        "baseline": baseline,
         "version": version,
         "model": workload.model,
         "threads": options.threads,
@@ -57,7 +57,7 @@ def run(rival: str, version: str, train: Train, description: str | None) -> None
 
 
 def largest_difference(a: Path, b: Path) -> float:
-    """Largest absolute difference between two files of weights."""
+    """Largest absolute difference between two weight files."""
     first, second = load_file(a), load_file(b)
     if first.keys() != second.keys():
         raise ValueError(f"{a} and {b} differ in {sorted(first.keys() ^ second.keys())}")
@@ -65,11 +65,11 @@ def largest_difference(a: Path, b: Path) -> float:
 
 
 class PeakMemory:
-    """Largest memory of this process and its descendants, looked at every few seconds.
+    """Peak memory of this process and its descendants, sampled at an interval in seconds.
 
-    Proportional set sizes add up: what processes share is counted once. Only Linux has them. To find them,
-    the system walks through all pages, which takes tens of milliseconds for each process: looking more often
-    would slow down engines with several processes more than others.
+    Sums proportional set sizes (Linux only), so that shared memory is counted once. Computing them walks all
+    pages and takes tens of milliseconds per process; sampling more often would penalise engines with several
+    processes.
     """
 
     def __init__(self, interval: float = 15.0) -> None:
@@ -98,7 +98,7 @@ def family(root: int) -> set[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (stat := read(entry / "stat")):
-            # The name before the last bracket may hold anything; state and parent follow it.
+            # The process name may contain anything up to the last bracket; state and parent follow.
             parent = int(stat.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
     found, todo = set(), [root]
@@ -110,7 +110,7 @@ def family(root: int) -> set[int]:
 
 
 def proportional_size(process: int) -> int:
-    """Bytes, 0 for a process that is gone."""
+    """Proportional set size in bytes, 0 for a process that has ended."""
     for line in read(Path(f"/proc/{process}/smaps_rollup")).splitlines():
         if line.startswith("Pss:"):
             return 1024 * int(line.split()[1])
@@ -118,7 +118,7 @@ def proportional_size(process: int) -> int:
 
 
 def read(path: Path) -> str:
-    """The text of a file of /proc, empty where its process has ended meanwhile."""
+    """The text of a file in /proc, empty if its process has ended."""
     try:
         return path.read_text()
     except (FileNotFoundError, ProcessLookupError, PermissionError):

@@ -1,7 +1,7 @@
-"""FedAvg with Flower's simulation on Ray: as many virtual clients at a time as `--threads`, one thread each.
+"""FedAvg with Flower's simulation on Ray: `--threads` virtual clients at a time, one thread each.
 
-Each client's data lies in a file of its own, which is read (from the system's cache) for each turn; that
-takes less than a hundredth of the turn.
+Each client's data is in its own file, which is read (from the page cache) every round. That takes less than
+1 % of the client's time.
 """
 
 import os
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}  # before they are imported
+os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}  # set before the imports
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
@@ -27,9 +27,9 @@ from workload import Workload, averaged_state
 
 
 def train(workload: Workload, rounds: int, lap: Callable[[], None]) -> dict[str, Tensor]:
-    # Ray's processes may still be writing their logs when the folder goes.
+    # Ray's processes may still be writing logs when the folder is removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        os.environ["FLWR_HOME"] = folder  # Flower would leave files in the user's home
+        os.environ["FLWR_HOME"] = folder  # keep Flower's files out of the user's home
         for index in range(workload.clients):
             images, labels = workload.client(index)
             save_file({"images": images, "labels": labels}, Path(folder, f"{index}.safetensors"))
@@ -41,11 +41,11 @@ def simulate(workload: Workload, rounds: int, lap: Callable[[], None], folder: s
     final: dict[str, Tensor] = {}
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> None:
-        if server_round:  # round 0 is before the first
+        if server_round:  # round 0 is the initial evaluation
             lap()
 
     def everybody(replies: list[RecordDict], weight: str) -> MetricRecord:
-        # Flower would go on without those that failed, and look faster for it.
+        # Flower would continue without failed clients, and look faster for it.
         if len(replies) != workload.clients:
             raise RuntimeError(f"{workload.clients - len(replies)} of {workload.clients} clients failed")
         return MetricRecord()

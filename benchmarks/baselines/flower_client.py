@@ -1,4 +1,4 @@
-"""The client of `flower_rival.py`, in a module of its own so that Ray's processes import it once."""
+"""The client of `flower_baseline.py`, in a separate module so that Ray's processes import it once."""
 
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ app = ClientApp()
 
 @cache
 def resident(workload: Workload) -> nn.Module:
-    """The one network of this process. Flower's guides build it anew for each client, which costs more."""
+    """The single network of this process. Flower's guides rebuild it for each client, which costs more."""
     torch.set_num_threads(1)
     return workload.network()
 

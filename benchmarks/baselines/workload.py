@@ -1,9 +1,9 @@
-"""The problem that every engine solves: FedAvg over made-up clients, the same computation everywhere.
+"""The problem that every engine solves: the same FedAvg computation over synthetic clients.
 
-All clients take part in every round. Each takes one epoch of plain SGD over its batches in their
-natural order, starting from the global weights. Then all floating-point state, BatchNorm's running
-statistics included, is averaged with the clients' numbers of samples as weights;
-`num_batches_tracked` is left alone.
+All clients take part in every round. Each runs one epoch of plain SGD over its batches in their natural
+order, starting from the global weights. Then all floating-point state, including BatchNorm's running
+statistics, is averaged with weights proportional to the clients' sample counts. `num_batches_tracked` is
+not changed.
 """
 
 import argparse
@@ -27,9 +27,9 @@ LEARNING_RATES = {"cnn": 0.1, "resnet18": 0.01}
 class Workload:
     """A network and the clients to train it on.
 
-    In float32, a rounding error that flips one ReLU or maximum grows a thousandfold in a few rounds, so
-    that even one engine strays from itself with another number of threads. Whether two engines
-    compute the same is seen in float64 (`double`).
+    In float32, a rounding error that flips one ReLU or maximum grows a thousandfold in a few rounds: even one
+    engine gives different results with another number of threads. Use float64 (`double`) to check that two
+    engines compute the same.
     """
 
     model: str
@@ -54,7 +54,7 @@ class Workload:
     def client(self, index: int) -> tuple[Tensor, Tensor]:
         """Normalised images and labels of one client, in whole batches.
 
-        A smooth pattern for each class, under noise: something that can be learned.
+        Each class has a smooth pattern under noise, so that there is something to learn.
         """
         samples = self.samples - self.samples % BATCH
         random = np.random.default_rng([SEED, index])
@@ -66,13 +66,13 @@ class Workload:
 
 @cache
 def class_patterns() -> Tensor:
-    """One smooth image for each class, as bytes."""
+    """One smooth image per class, as bytes."""
     coarse = np.random.default_rng(SEED).integers(256, size=(CLASSES, 3, 8, 8)).astype(np.float32)
     return F.interpolate(torch.from_numpy(coarse), size=32, mode="bilinear").to(torch.uint8)
 
 
 def train_epoch(network: nn.Module, images: Tensor, labels: Tensor, learning_rate: float) -> None:
-    """One client's turn, for the engines that leave it to the user."""
+    """Train one client, for engines that leave this to the user."""
     optimizer = torch.optim.SGD(network.parameters(), lr=learning_rate)
     for x, y in zip(images.split(BATCH), labels.split(BATCH), strict=True):
         optimizer.zero_grad()
@@ -93,10 +93,10 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     options.add_argument("--model", choices=NETWORKS, default="cnn")
     options.add_argument("--clients", type=int, default=240)
     options.add_argument("--samples", type=int, default=160, help="per client")
-    options.add_argument("--rounds", type=int, default=5, help="timed ones; one more goes before, to warm up")
-    options.add_argument("--double", action="store_true", help="float64, to check that engines agree")
+    options.add_argument("--rounds", type=int, default=5, help="timed rounds, after one warm-up round")
+    options.add_argument("--double", action="store_true", help="use float64, to check that engines agree")
     options.add_argument(
-        "--threads", type=int, default=torch.get_num_threads(), help="threads at work, over all processes"
+        "--threads", type=int, default=torch.get_num_threads(), help="total threads over all processes"
     )
     options.add_argument("--weights", type=Path, help="safetensors file for the final weights")
     return options

@@ -1,4 +1,4 @@
-"""FedAvg by ttpfl's local engine: `--threads` worker processes with one thread each."""
+"""FedAvg with ttpfl's local engine: `--threads` worker processes with one thread each."""
 
 from collections.abc import Callable
 
@@ -22,14 +22,14 @@ class Lap(Callback):
 
 def train(workload: Workload, rounds: int, lap: Callable[[], None]) -> dict[str, Tensor]:
     clients = [workload.client(index) for index in range(workload.clients)]
-    # The others do not look at validation data either, and take batches in their natural order.
+    # Like the other engines: no validation, and batches in their natural order.
     settings = TrainSettings(
         rounds=rounds,
         lr=workload.learning_rate,
         batch_size=BATCH,
         shuffle=False,
         validate_every=0,
-        workers=torch.get_num_threads(),  # as measured: one thread each
+        workers=torch.get_num_threads(),  # one thread each
     )
     trained = federated(workload.network(), clients, settings, callbacks=[Lap(lap)])
     return averaged_state(trained.model)
