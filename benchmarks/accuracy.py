@@ -34,7 +34,9 @@ def with_all_images(client: SourceClient) -> SourceClient:
 
 def accuracies(data_dir: Path, seed: int, all_images: bool, run_dir: Path) -> dict[int, float]:
     """Accuracy at target clients in percent, by round."""
-    population, answers, _ = federate("cifar10", data_dir=data_dir, shift="hybrid", seed=seed, prepare=True)
+    population, target_labels, _ = federate(
+        "cifar10", data_dir=data_dir, shift="hybrid", seed=seed, prepare=True
+    )
     source = [with_all_images(client) for client in population.source] if all_images else population.source
     torch.manual_seed(seed)
     settings = TrainSettings(rounds=40, lr=0.1, batch_size=20, eval_every=10, validate_every=0, seed=seed)
@@ -44,7 +46,7 @@ def accuracies(data_dir: Path, seed: int, all_images: bool, run_dir: Path) -> di
         settings,
         run_dir=run_dir / f"seed-{seed}{'-all' * all_images}",
         resume=True,
-        evaluate=Evaluator(population.target, answers).of_model,
+        evaluate=Evaluator(population.target, target_labels).of_model,
     )
     return {
         record["round"] + 1: 100 * record["target"]["accuracy"]

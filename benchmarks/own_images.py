@@ -41,13 +41,13 @@ def make_pictures(foggy: bool) -> None:
 
 
 def accuracies(seed: int) -> dict[str, float]:
-    population, answers, _ = ttpfl.data.federate("folder", data_dir="my-sites")
+    population, target_labels, _ = ttpfl.data.federate("folder", data_dir="my-sites")
     torch.manual_seed(seed)
     network = ttpfl.models.shallow_cnn(10, image_size=28)
     model = train(network, population.source, TrainSettings(rounds=20, seed=seed)).model.eval()
     settings = LearnSettings(rounds=30, mode="online", seed=seed)
     rates = learn(model, population.source, settings).rates
-    evaluator = Evaluator(population.target, answers, batch_size=20, seed=seed)
+    evaluator = Evaluator(population.target, target_labels, batch_size=20, seed=seed)
     adapted = evaluator.of_rates(model, rates)
     return {
         "none": evaluator.of_model(model)["accuracy"],

@@ -78,7 +78,7 @@ class Study:
     """One seed: a population, a global model, and rates under every condition."""
 
     def __init__(self, seed: int) -> None:
-        population, answers, _ = federate(
+        population, target_labels, _ = federate(
             "digits",
             shift="hybrid",
             source_clients=SOURCES,
@@ -88,7 +88,7 @@ class Study:
             seed=seed,
         )
         self.clients: list[SourceClient] = list(population.source)
-        self.evaluator = Evaluator(population.target, answers)
+        self.evaluator = Evaluator(population.target, target_labels)
         torch.manual_seed(seed)
         begin = small_network()
         settings = TrainSettings(rounds=15, seed=seed, validate_every=0)

@@ -39,11 +39,11 @@ def evaluator_of(run: dict[str, Any], data_dir: Path) -> Evaluator:
     name, stated = said.pop("name"), said.pop("options")
     usual = options_of(name)
     options = {key: value for key, value in stated.items() if value != usual.get(key)}
-    population, answers, manifest = federate(
+    population, target_labels, manifest = federate(
         name, data_dir=data_dir, options=options, seed=run["seed"], **said
     )
     assert manifest.digest == run["population"]["digest"], "the clients differ from those of the results"
-    return Evaluator(population.target, answers, order=config["test.order"], seed=run["seed"])
+    return Evaluator(population.target, target_labels, order=config["test.order"], seed=run["seed"])
 
 
 def main() -> None:

@@ -47,14 +47,14 @@ def main(rounds: int = 4, rate_rounds: int = 10, clients: int = 36, samples: int
     """Train on source clients, learn rates, and evaluate new clients with and without adaptation."""
     torch.manual_seed(0)
     choices = {"source_clients": clients, "target_clients": clients // 4, "samples": samples}
-    population, answers, _ = federate("digits", shift="label", **choices)
+    population, target_labels, _ = federate("digits", shift="label", **choices)
     x, y = (torch.cat(part) for part in zip(*(client.train() for client in population.source), strict=True))
     model = trained(GroupNormNet(classes=10), x, y, epochs=rounds)
     settings = LearnSettings(rounds=rate_rounds, lr=0.01, mode="online", workers=0)
     rates, _ = learn(model, population.source, settings)
     print(rates, "\n")
 
-    new = Evaluator(population.target, answers, batch_size=20)
+    new = Evaluator(population.target, target_labels, batch_size=20)
     adapted = new.of_rates(model, rates)
     print(f"accuracy at {len(population.target)} new clients")
     print(f"  no adaptation: {new.of_model(model)['accuracy']:.1%}")

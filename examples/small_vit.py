@@ -58,11 +58,11 @@ def main(rounds: int = 8, rate_rounds: int = 10, clients: int = 28, samples: int
     written = digits.domain < 2  # mnist and uci
     images = Images(digits.x[written], digits.y[written], digits.domain[written], digits.facts)
     choices = {"source_clients": clients, "target_clients": clients // 4, "samples": samples}
-    population, answers, _ = federate(images, shift="label", **choices)
+    population, target_labels, _ = federate(images, shift="label", **choices)
     x, y = (torch.cat(part) for part in zip(*(client.train() for client in population.source), strict=True))
     model = trained(SmallViT(classes=10), x, y, epochs=rounds)
 
-    new = Evaluator(population.target, answers, batch_size=20)
+    new = Evaluator(population.target, target_labels, batch_size=20)
     print(f"accuracy at {len(population.target)} new clients")
     print(f"  {'no adaptation:':44}{new.of_model(model)['accuracy']:.1%}")
 
