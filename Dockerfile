@@ -1,16 +1,15 @@
-# ttpfl on CPUs, as a user without rights:
+# ttpfl on CPUs, as an unprivileged user:
 #   docker build -t ttpfl .
 #   docker run --rm -v "$PWD:/work" ttpfl demo
-# torch comes from PyTorch's index of builds for CPUs. With --build-arg TORCH_INDEX= it comes from pip's usual index,
-# and the libraries of CUDA are in the image, which are gigabytes. The folder that is mounted must be writable for
-# user 1000.
+# torch comes from PyTorch's CPU index. With --build-arg TORCH_INDEX= it comes from pip's default index, and the image
+# includes gigabytes of CUDA libraries. The mounted folder must be writable for user 1000.
 FROM python:3.11-slim
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY constraints.txt /src/
 COPY requirements /src/requirements
-# Every file is compared with its hash, and nothing but what is listed is taken. The last step adds what torch's build
-# for GPUs needs, and nothing for the build for CPUs.
+# Every file is verified by its hash, and only listed packages are installed. The last step adds the libraries of torch's
+# GPU build; it is a no-op for the CPU build.
 RUN pip install --no-cache-dir --require-hashes --no-deps -r /src/requirements/run.lock \
     && pip install --no-cache-dir --require-hashes --no-deps ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
     -r "/src/requirements/torch${TORCH_INDEX:+-cpu}.lock" \

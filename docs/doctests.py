@@ -1,4 +1,4 @@
-"""Examples in docstrings become blocks of code; as plain Markdown, `>>>` would be quotations."""
+"""Turn doctest examples into code blocks; in plain Markdown, `>>>` would be a quotation."""
 
 import re
 from typing import Any
@@ -9,9 +9,9 @@ EXAMPLE = re.compile(r"^>>> .*?(?=\n\n|\Z)", re.S | re.M)
 
 
 class Doctests(griffe.Extension):
-    """Called for every object that the reference shows."""
+    """Called for every object in the reference."""
 
     def on_object(self, *, obj: griffe.Object, **more: Any) -> None:
-        """Put fences around the examples."""
+        """Add fences around the examples."""
         if obj.docstring:
             obj.docstring.value = EXAMPLE.sub(r"```pycon\n\g<0>\n```", obj.docstring.value)

@@ -1,6 +1,6 @@
-"""What pages show that only the code knows: put in while the site is built, so that it is never out of date.
+"""Generate parts of pages from the code when the site is built, so that they are never out of date.
 
-A line `<!-- made from code: NAME -->` in a page gives way to what the function of that name below returns.
+A line `<!-- made from code: NAME -->` in a page is replaced with the output of the function of that name below.
 """
 
 import re
@@ -41,10 +41,10 @@ def methods() -> str:
 def commands() -> str:
     """The help of every command."""
     program = get_command(app)
-    for command in _all(program):  # typer would cut the lines that a group has for its commands
+    for command in _all(program):  # typer would truncate the one-line help of commands in a group
         command.short_help = (command.help or "").partition("\n\n")[0]
     text = get_docs_for_click(obj=program, ctx=typer.Context(program, info_name="ttpfl"), name="ttpfl")
-    return text.partition("\n")[2]  # the page has a title of its own
+    return text.partition("\n")[2]  # the page has its own title
 
 
 def recipe_keys() -> str:
@@ -64,13 +64,13 @@ def formats() -> str:
         "rows": ("`version` of its first line", rows.VERSION),
     }
     lines = [f"| {name} | {place} | {version} |" for name, (place, version) in versions.items()]
-    return "\n".join(["| file | where its version stands | version |", "| --- | --- | --- |", *lines])
+    return "\n".join(["| file | place of the version | version |", "| --- | --- | --- |", *lines])
 
 
 def examples() -> str:
-    """What stands in the README of the examples, each with its code."""
+    """The README of the examples, each with its code."""
     folder = Path(__file__).parents[1] / "examples"
-    text = (folder / "README.md").read_text("utf-8").partition("\n")[2]  # the page has a title of its own
+    text = (folder / "README.md").read_text("utf-8").partition("\n")[2]  # the page has its own title
     head, *parts = re.split(r"^## ", text, flags=re.M)
     for number, part in enumerate(parts):
         code = (folder / part.split("`")[1]).read_text("utf-8")
@@ -96,7 +96,7 @@ def _all(command: Any) -> Iterator[Any]:
 def _section(name: str, kind: type[Any]) -> str:
     rows = [row for cls in ((Data, Setting) if kind is Data else (kind,)) for row in _rows(cls)]
     return "\n".join(
-        [f"### [{name}]", "", "| key | default | what it is |", "| --- | --- | --- |", *rows, ""]
+        [f"### [{name}]", "", "| key | default | meaning |", "| --- | --- | --- |", *rows, ""]
     )
 
 
