@@ -1,6 +1,7 @@
 """Generate parts of pages from the code when the site is built, so that they are never out of date.
 
-A line `<!-- made from code: NAME -->` in a page is replaced with the output of the function of that name below.
+A line `<!-- made from code: NAME -->` in a page is replaced with the output of the function of that name
+below.
 """
 
 import re
@@ -95,9 +96,7 @@ def _all(command: Any) -> Iterator[Any]:
 
 def _section(name: str, kind: type[Any]) -> str:
     rows = [row for cls in ((Data, Setting) if kind is Data else (kind,)) for row in _rows(cls)]
-    return "\n".join(
-        [f"### [{name}]", "", "| key | default | meaning |", "| --- | --- | --- |", *rows, ""]
-    )
+    return "\n".join([f"### [{name}]", "", "| key | default | meaning |", "| --- | --- | --- |", *rows, ""])
 
 
 def _rows(kind: type[Any]) -> Iterator[str]:

@@ -1,5 +1,5 @@
-// Browsers refuse web workers to pages that are opened as files, and the search is one: there, and only there,
-// its script runs in a hidden frame instead. (The theme would load such a stand-in from the network.)
+// Browsers do not run web workers, such as the site's search, on pages opened as local files. On such pages only, run
+// its script in a hidden frame. (The theme would load a replacement from the network.)
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {
