@@ -115,10 +115,10 @@ class Study:
         return self.evaluator.mean_accuracy(lambda: Personalizer(self.model, rates, mode="online"))
 
     def _work(self, settings: LearnSettings) -> RatesWork:
-        begin, roster = Rates.zeros(self.model), Roster(self.data)
+        begin, pool = Rates.zeros(self.model), Roster(self.data)
         twin = Twin(self.model, begin.modules)
         # The directions are the same under every condition, so one cache serves all.
-        return RatesWork(twin, begin, roster, settings, self.cache, entropy, cross_entropy, KEY)
+        return RatesWork(twin, begin, pool, settings, self.cache, entropy, cross_entropy, KEY)
 
     def _median_update(self) -> float:
         begin = Rates.zeros(self.model).values

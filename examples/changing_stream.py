@@ -41,15 +41,15 @@ def gain_falls(recent: int = 4, part: float = 0.7) -> Watch:
     return watch
 
 
-def answered(stream: list[Tensor], personal: Personalizer, watch: Watch) -> tuple[list[Tensor], int]:
+def predict_stream(stream: list[Tensor], personal: Personalizer, watch: Watch) -> tuple[list[Tensor], int]:
     """Predictions for every batch of a stream, and the number of resets."""
-    answers, resets = [], 0
+    predictions, resets = [], 0
     for number, batch in enumerate(stream):
         if watch(number, personal):
             personal.reset()
             resets += 1
-        answers.append(personal(batch).argmax(1))
-    return answers, resets
+        predictions.append(personal(batch).argmax(1))
+    return predictions, resets
 
 
 def main(rounds: int = 10, rate_rounds: int = 20, clients: int = 24, samples: int = 100) -> None:
@@ -69,19 +69,19 @@ def main(rounds: int = 10, rate_rounds: int = 20, clients: int = 24, samples: in
         ("no adaptation", nothing, None, lambda: lambda number, personal: False),
         ("online", rates, None, lambda: lambda number, personal: False),
         ("online, decay=0.8", rates, 0.8, lambda: lambda number, personal: False),
-        ("online, reset when told", rates, None, lambda: lambda number, personal: number == half),
+        ("online, reset on request", rates, None, lambda: lambda number, personal: number == half),
         ("online, reset by health", rates, None, gain_falls),
     ):
-        right, resets, streams = torch.zeros(2), 0, len(population.target) - 1
+        accuracies, resets, streams = torch.zeros(2), 0, len(population.target) - 1
         for before, after in pairwise(population.target):
             stream = [*before.stream(BATCH), *after.stream(BATCH)]
             personal = Personalizer(model, chosen, mode="online", decay=decay)
-            answers, count = answered(stream, personal, new_watch())
+            predictions, count = predict_stream(stream, personal, new_watch())
             for part, client in enumerate((before, after)):
-                said = torch.cat(answers[part * half : (part + 1) * half])
-                right[part] += (said == labels[client.id]).float().mean() / streams
+                predicted = torch.cat(predictions[part * half : (part + 1) * half])
+                accuracies[part] += (predicted == labels[client.id]).float().mean() / streams
             resets += count
-        print(f"{name:26}{right[0]:>12.1%}{right[1]:>13.1%}{resets / streams:>19.1f}")
+        print(f"{name:26}{accuracies[0]:>12.1%}{accuracies[1]:>13.1%}{resets / streams:>19.1f}")
 
 
 if __name__ == "__main__":

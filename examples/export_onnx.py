@@ -56,15 +56,15 @@ def main(rounds: int = 10, rate_rounds: int = 20, clients: int = 24, samples: in
     model, _ = train(begin, population.source, TrainSettings(rounds=rounds, workers=0))
     rates, _ = learn(model, population.source, LearnSettings(rounds=rate_rounds, mode="online", workers=0))
 
-    right = []
+    accuracies = []
     for client in population.target:
         first, second = torch.cat(list(client.stream(batch_size=20))).contiguous().chunk(2)
         snapshot = personalised(model, rates, first)
         with torch.no_grad():
-            answers = torch.stack([model(second), snapshot(second)]).argmax(2)
-        right.append((answers == labels[client.id][len(first) :]).float().mean(1).numpy())
-    before, after = np.mean(right, axis=0)
-    print(f"accuracy at {len(right)} new clients, second half of their pictures")
+            predictions = torch.stack([model(second), snapshot(second)]).argmax(2)
+        accuracies.append((predictions == labels[client.id][len(first) :]).float().mean(1).numpy())
+    before, after = np.mean(accuracies, axis=0)
+    print(f"accuracy at {len(accuracies)} new clients, second half of their images")
     print(f"  no adaptation:              {before:.1%}")
     print(f"  snapshot of the first half: {after:.1%}")
     with torch.no_grad():

@@ -29,12 +29,12 @@ def measured(site: int, x: np.ndarray, y: np.ndarray, patients: int) -> Site:
 
 def accuracy(model: nn.Module, rates: Rates, sites: list[Site]) -> float:
     """Mean accuracy over sites, each with a fresh personalizer and batches of 20 patients."""
-    right = []
+    accuracies = []
     for x, y in sites:
         personal = Personalizer(model, rates, mode="online")
-        answers = torch.cat([personal(batch).argmax(1) for batch in x.split(20)])
-        right.append(float((answers == y).float().mean()))
-    return float(np.mean(right))
+        predictions = torch.cat([personal(batch).argmax(1) for batch in x.split(20)])
+        accuracies.append(float((predictions == y).float().mean()))
+    return float(np.mean(accuracies))
 
 
 def main(rounds: int = 20, rate_rounds: int = 20, patients: int = 100) -> None:

@@ -96,12 +96,12 @@ def trained(model: nn.Module, clients: Sequence[Client], epochs: int) -> nn.Modu
 
 def accuracy(model: nn.Module, rates: Rates, clients: Sequence[Client]) -> float:
     """Mean accuracy over clients, each with a fresh personalizer and batches of 20 lines."""
-    right = []
+    accuracies = []
     for x, y in clients:
         personal = Personalizer(model, rates, mode="online")
-        answers = torch.cat([personal(batch).argmax(1) for batch in x.split(20)])
-        right.append(float((answers == y).float().mean()))
-    return float(np.mean(right))
+        predictions = torch.cat([personal(batch).argmax(1) for batch in x.split(20)])
+        accuracies.append(float((predictions == y).float().mean()))
+    return float(np.mean(accuracies))
 
 
 def main(rounds: int = 3, rate_rounds: int = 15, lines: int = 250) -> None:

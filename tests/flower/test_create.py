@@ -225,7 +225,7 @@ def test_files_are_sound(federation: Federation) -> None:
 def test_the_operator_is_told_where_to_give_orders(federation: Federation) -> None:
     text = " ".join((federation.home / "README.md").read_text().split())
     assert "on the machine of the superlink" in text
-    assert "below `/srv/trial` alone" in text
+    assert "only below `/srv/trial`" in text
     assert "ReadWritePaths=/srv/trial\n" in (federation.superlink / "superlink.service").read_text()
 
 

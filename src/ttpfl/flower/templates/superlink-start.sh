@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts the server of the federation "$name". Sites connect to $address.
+# Start the server of the federation "$name". Sites connect to $address.
 set -euo pipefail
 cd "$$(dirname "$${BASH_SOURCE[0]}")"
 export FLWR_HOME="$$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
