@@ -11,7 +11,8 @@ import typer
 from ttpfl._version import __version__
 from ttpfl.cli import bound, compare, data, experiment, federation, flower, methods, personalize, report
 from ttpfl.cli.errors import DEBUG, EXIT_CODES
-from ttpfl.cli.group import Commands, paragraphs
+from ttpfl.cli.group import Commands
+from ttpfl.cli.help_pages import PagedCommand, paragraphs
 from ttpfl.cli.messages import show_warnings
 
 # The table of contents: panels, and in them commands, in the order of use.
@@ -84,4 +85,5 @@ for _panel, _commands in CONTENTS.items():
         if isinstance(_command, typer.Typer):
             app.add_typer(_command, name=_name, rich_help_panel=_panel)
         else:
-            app.command(_name, help=paragraphs(_command.__doc__), rich_help_panel=_panel)(_command)
+            _help = paragraphs(_command.__doc__)
+            app.command(_name, cls=PagedCommand, help=_help, rich_help_panel=_panel)(_command)

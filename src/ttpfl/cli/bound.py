@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttpfl.cli.bound_numbers import Numbers
+from ttpfl.cli.option_groups import with_groups
 from ttpfl.cli.options import DataDir, Json
 from ttpfl.cli.output import answer
-from ttpfl.cli.settings import with_settings
 from ttpfl.errors import TheoryError
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 BATCH_SIZE = 20
 
 
-@with_settings(Numbers)
+@with_groups()
 def bound(
+    given: Numbers,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -40,8 +41,6 @@ def bound(
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
-    *,
-    settings: Numbers,
 ) -> None:
     """Evaluate the bounds of generalisation and convergence.
 
@@ -57,7 +56,7 @@ def bound(
     values, place = (
         ({}, None) if model is None else _measured(model, clients, batch_size or BATCH_SIZE, data_dir)
     )
-    numbers, origins = completed(settings, values)
+    numbers, origins = completed(given, values)
     found = evaluated(numbers)
     facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": place, **found}
     note = () if place is None else (_where(place),)

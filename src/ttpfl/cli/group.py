@@ -1,22 +1,11 @@
 """The group of all commands: their order, `--debug` anywhere, and errors in words."""
 
-import inspect
 from typing import Any, ClassVar
 
 from typer.core import TyperGroup
 
 from ttpfl.cli.errors import DEBUG, in_words, usage_in_words
 from ttpfl.cli.messages import speaking_for
-
-
-def paragraphs(docstring: str | None) -> str:
-    r"""A docstring without the line breaks inside its paragraphs, which typer would keep.
-
-    >>> paragraphs("Train.\n\n    It takes\n    long.")
-    'Train.\n\nIt takes long.'
-    """
-    parts = inspect.cleandoc(docstring or "").split("\n\n")
-    return "\n\n".join(" ".join(part.split()) for part in parts)
 
 
 class Commands(TyperGroup):
