@@ -1,4 +1,4 @@
-"""The command `ttpfl`. Each command has its own file, and its line in `CONTENTS`.
+"""The program `ttpfl`. Each command has a file and a line in `CONTENTS`.
 
 Commands import what they need when they run, so that `ttpfl --help` does not wait for torch.
 """
@@ -15,7 +15,7 @@ from ttpfl.cli.group import Commands
 from ttpfl.cli.help_pages import PagedCommand, paragraphs
 from ttpfl.cli.messages import show_warnings
 
-# The table of contents: panels, and in them commands, in the order of use.
+# Panels of the help page and their commands, in the order of use.
 CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     "Start": {
         "demo": experiment.demo,
@@ -50,7 +50,7 @@ class _Commands(Commands):
 app = typer.Typer(
     cls=_Commands,
     help="Test-time personalised federated learning: learn what to adapt, and how far.",
-    epilog=f"{EXIT_CODES}\n\nErrors are one line on stderr; {DEBUG} shows where they come from.",
+    epilog=f"{EXIT_CODES}\n\nErrors are one line on stderr; {DEBUG} shows their traceback.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

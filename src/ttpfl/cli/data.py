@@ -1,4 +1,4 @@
-"""`ttpfl data`: which data there is, what its clients are like, and populations to keep."""
+"""`ttpfl data`: data sets, their clients, and populations to keep."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

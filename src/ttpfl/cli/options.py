@@ -33,6 +33,7 @@ NameOrNone = Annotated[
 ModelFile = Annotated[
     Path, typer.Argument(help="Model file of `ttpfl train`.", dir_okay=False, show_default=False)
 ]
+ResultsFile = Annotated[Path, typer.Argument(help="A results.json file, or its folder.", show_default=False)]
 DataDir = Annotated[
     Path | None,
     typer.Option(help="Data directory. Defaults to TTPFL_DATA, then the user's cache.", show_default=False),

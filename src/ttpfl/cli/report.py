@@ -1,16 +1,16 @@
-"""`ttpfl report`: the results of a run as one page."""
+"""`ttpfl report`: the results of a run as an HTML page."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ttpfl.cli.options import Json
+from ttpfl.cli.options import Json, ResultsFile
 from ttpfl.cli.output import answer
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A results.json file, or its folder.", show_default=False)],
+    run: ResultsFile,
     out: Annotated[
         Path | None,
         typer.Option(

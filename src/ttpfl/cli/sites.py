@@ -11,6 +11,7 @@ from ttpfl.cli.errors import resumable_command
 from ttpfl.cli.messages import say
 from ttpfl.cli.options import RunOptions, folder_option
 from ttpfl.cli.outcome import figures, report
+from ttpfl.cli.words import option_name
 from ttpfl.errors import FederationError
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 
@@ -55,8 +56,8 @@ class SiteOptions:
         other = "local" if flower else "flower"
         for name, value in (local if flower else {**vars(self), "engine": None}).items():
             if value is not None and value != []:
-                option = name.rstrip("_").replace("_", "-")
-                raise typer.BadParameter(f"--{option} goes with --engine {other}, not with {self.engine}")
+                option = option_name(name)
+                raise typer.BadParameter(f"{option} goes with --engine {other}, not with {self.engine}")
         if flower:
             from ttpfl.flower.version import check_flower
 
