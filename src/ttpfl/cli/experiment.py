@@ -1,4 +1,4 @@
-"""`ttpfl run`, `ttpfl recipe` and `ttpfl results`: each table and figure is one command."""
+"""`ttpfl run`, `recipe`, `results` and `report`: from a recipe to tables, pictures and a page."""
 
 import shlex
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
 from ttpfl.cli.messages import warn
-from ttpfl.cli.options import DataDir, Json, ResultsFile, file_option
+from ttpfl.cli.options import DataDir, Json, ResultsFile, Workers, file_option, pair_option
 from ttpfl.cli.output import answer, rows_table
 from ttpfl.printable import printable
 from ttpfl.reading import read_bytes
@@ -36,19 +36,8 @@ Preset = Annotated[
         autocompletion=completion.presets,
     ),
 ]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a key, such as train.rounds=10. Repeatable.",
-        show_default=False,
-    ),
-]
+Changes = Annotated[list[str] | None, pair_option("--set", "Override a key, such as train.rounds=10.")]
 Runs = Annotated[Path, typer.Option(help="Folder for runs and their cached stages.", file_okay=False)]
-Workers = Annotated[
-    int | None, typer.Option(min=0, help="Number of worker processes.", show_default="one per core")
-]
 
 
 def run(
@@ -109,6 +98,25 @@ def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None)
     from ttpfl.experiment.recipe import read
 
     typer.echo(printable(complete(read(recipe, preset, set_ or ()))))  # escapes are those of TOML
+
+
+def report(
+    run: ResultsFile,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="HTML file to write.",
+            dir_okay=False,
+            show_default="report.html beside results.json, NAME.html beside NAME.json",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a run's results as one self-contained HTML page."""
+    from ttpfl.report import write_report
+
+    page = write_report(run, out)
+    answer({"report": page}, f"{page} written", as_json=json)
 
 
 @results_app.command("table")

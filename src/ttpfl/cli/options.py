@@ -22,6 +22,11 @@ def folder_option(help: str, **more: Any) -> Any:
     return typer.Option(help=help, file_okay=False, show_default=False, **more)
 
 
+def pair_option(name: str, help: str) -> Any:
+    """An option for KEY=VALUE that may be repeated."""
+    return typer.Option(name, metavar="KEY=VALUE", help=f"{help} Repeatable.", show_default=False)
+
+
 def _data_set(help: str) -> Any:
     return typer.Argument(help=help, show_default=False, autocompletion=completion.data_sets)
 
@@ -40,13 +45,10 @@ DataDir = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Random seed.", show_default="0")]
 Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="KEY=VALUE",
-        help="Set a data set option, such as image_size=64. Repeatable.",
-        show_default=False,
-    ),
+    list[str] | None, pair_option("--option", "Set a data set option, such as image_size=64.")
+]
+Workers = Annotated[
+    int | None, typer.Option(min=0, help="Number of worker processes.", show_default="one per core")
 ]
 Arch = Annotated[
     str | None,
@@ -75,13 +77,7 @@ class ClientOptions:
         str | None, typer.Option(help="Target domain, for --shift domain.", show_default=False)
     ] = None
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Set a population option (see `ttpfl data info`). Repeatable.",
-            show_default=False,
-        ),
+        list[str] | None, pair_option("--set", "Set a population option (see `ttpfl data info`).")
     ] = None
     option: Options = None
     data_dir: DataDir = None

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,10 +22,27 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ttpfl.data.pictures import Unreadable
-    from ttpfl.federation.progress import Advance
     from ttpfl.folder_stream import Prediction
 
 MANY = 100  # pictures; fewer may well be all of one class
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What is written for each picture, and where to."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write. It appears once it is complete.", dir_okay=False, show_default="stdout"
+        ),
+    ] = None
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Add all class probabilities.")] = (
+        False
+    )
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of CSV.")] = (
+        False
+    )
 
 
 @with_groups(
@@ -42,6 +60,7 @@ def personalize(
         Path, typer.Option(help="Model file of `ttpfl train`, or any weights file.", dir_okay=False)
     ],
     weights: WeightsOptions,
+    output: OutputOptions,
     rates: Annotated[
         Path | None, file_option("Rates file of `ttpfl learn`. Without it, the model does not adapt.")
     ] = None,
@@ -54,26 +73,12 @@ def personalize(
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Batch size.")] = 20,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Add all class probabilities.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File to write. It appears once it is complete.", dir_okay=False, show_default="stdout"
-        ),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line instead of CSV.")
-    ] = False,
 ) -> None:
     """Classify unlabelled pictures while adapting to them.
 
     Prints path, class and confidence of each picture. Unreadable pictures are reported on stderr and
     skipped; it is an error only if none can be read.
     """
-    from ttpfl.cli.predictions import opened, writer
-    from ttpfl.cli.progress import progress
     from ttpfl.folder_stream import predict_pictures
 
     if mode is not None and rates is None:
@@ -83,13 +88,7 @@ def personalize(
     predictor = _predictor(network, rates, mode or "online")
     paths = _announce_resizing(_paths(pictures), signature.image_size)
     stream = predict_pictures(predictor, paths, signature, batch_size)
-    # A bar between lines of output would be in the way.
-    show = out is not None or not sys.stdout.isatty()
-    with opened(out) as text, progress("predicting", "picture", show=show, patient=True) as advance:
-        write = writer(text, signature.classes, probabilities, json)
-        labels, unreadable = _write_all(stream, write, advance)
-        if not labels:
-            raise DataError(_no_picture(pictures, unreadable))
+    labels, unreadable = _write_all(stream, signature.classes, output, pictures)
     done = labels.total()
     if unreadable:
         warn(f"{unreadable} of {done + unreadable} pictures could not be read")
@@ -99,20 +98,31 @@ def personalize(
 
 
 def _write_all(
-    stream: "Iterable[Prediction | Unreadable]", write: "Callable[[Prediction], None]", advance: "Advance"
+    stream: "Iterable[Prediction | Unreadable]",
+    classes: tuple[str, ...],
+    output: OutputOptions,
+    places: list[str],
 ) -> tuple[Counter[str], int]:
     """Write each prediction as it comes; how many have each label, and how many pictures are unreadable."""
+    from ttpfl.cli.predictions import opened, writer
+    from ttpfl.cli.progress import progress
     from ttpfl.data.pictures import Unreadable
 
     labels, unreadable = Counter[str](), 0
-    for outcome in stream:
-        if isinstance(outcome, Unreadable):
-            warn(one_line(f"{outcome.path} is skipped, since it cannot be read: {outcome.reason}"))
-            unreadable += 1
-        else:
-            write(outcome)
-            labels[outcome.label] += 1
-            advance(labels.total(), None)
+    # A bar between lines of output would be in the way.
+    show = output.out is not None or not sys.stdout.isatty()
+    with opened(output.out) as text, progress("predicting", "picture", show=show, patient=True) as advance:
+        write = writer(text, classes, output.probabilities, output.json)
+        for outcome in stream:
+            if isinstance(outcome, Unreadable):
+                warn(one_line(f"{outcome.path} is skipped, since it cannot be read: {outcome.reason}"))
+                unreadable += 1
+            else:
+                write(outcome)
+                labels[outcome.label] += 1
+                advance(labels.total(), None)
+        if not labels:  # an error before the file is complete, so that none is left behind
+            raise DataError(_no_picture(places, unreadable))
     return labels, unreadable
 
 

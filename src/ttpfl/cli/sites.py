@@ -84,9 +84,11 @@ class SiteOptions:
 class TrainSiteOptions(SiteOptions):
     """For training also what the network must fit, since the data stays at the sites."""
 
-    classes: Annotated[int | None, typer.Option(min=2, metavar="INTEGER", help="Number of classes.")] = None
+    classes: Annotated[
+        int | None, typer.Option(min=2, metavar="INTEGER", help="Number of classes at the sites.")
+    ] = None
     image_size: Annotated[
-        int | None, typer.Option(min=1, metavar="INTEGER", help="Image size in pixels.")
+        int | None, typer.Option(min=1, metavar="INTEGER", help="Image size at the sites, in pixels.")
     ] = None
 
     def network(self, name: str) -> dict[str, Any]:
