@@ -119,7 +119,7 @@ def check(
 def _federate(name: str, clients: ClientOptions, seed: int | None, **how: Any) -> "Federated":
     from ttpfl.data.federate import federate
 
-    data = clients.recipe(name, seed)
+    data = clients.description(name, seed)
     return federate(name, data_dir=clients.data_dir, options=data["options"], **how, **data["choices"])
 
 

@@ -21,7 +21,7 @@ UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 
 
 @contextmanager
-def usage_in_words() -> Iterator[None]:
+def reporting_usage_errors() -> Iterator[None]:
     """Report a usage error: what is wrong, and which help page to read."""
     try:
         yield
@@ -35,10 +35,10 @@ def usage_in_words() -> Iterator[None]:
 
 
 @contextmanager
-def in_words(debug: bool) -> Iterator[None]:
+def reporting_errors(debug: bool) -> Iterator[None]:
     """Report whatever ends a command early, and exit with its code; `debug` raises errors as they are."""
     try:
-        with usage_in_words():
+        with reporting_usage_errors():
             yield
     except typer.Exit:
         raise
@@ -46,11 +46,11 @@ def in_words(debug: bool) -> Iterator[None]:
         say(str(stop) or "interrupted")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
+        if isinstance(error, BrokenPipeError) and _stdout_has_no_reader():
             raise typer.Exit from None  # as in `ttpfl ... | head`
         if debug:
             raise
-        say(f"error: {_words(error)}", "red")
+        say(f"error: {_message(error)}", "red")
         raise typer.Exit(ERROR) from None
 
 
@@ -94,7 +94,7 @@ def in_one_line(error: Exception) -> str:
     return " ".join(f"{message or type(error).__name__}{notes}".split())
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         return in_one_line(error)
     if isinstance(error, (TtpflError, TtpflWarning)):
@@ -105,7 +105,7 @@ def _words(error: Exception) -> str:
     )
 
 
-def _nobody_reads() -> bool:
+def _stdout_has_no_reader() -> bool:
     """Whether stdout is a pipe without a reader; any other broken pipe is an error."""
     try:
         stdout = sys.stdout.fileno()

@@ -73,7 +73,7 @@ def train(
     if name is None:
         raise typer.BadParameter("name the data set: `ttpfl data list` shows all")
     with _divergence_is_an_error(not allow_divergence, run.out / "model.safetensors"):
-        _train_here(clients.recipe(name, settings.seed), clients.data_dir, model, weights, run, settings)
+        _train_here(clients.description(name, settings.seed), clients.data_dir, model, weights, run, settings)
 
 
 def _train_here(

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from typer.core import TyperGroup
 
-from ttpfl.cli.errors import DEBUG, in_words, usage_in_words
+from ttpfl.cli.errors import DEBUG, reporting_errors, reporting_usage_errors
 from ttpfl.cli.messages import speaking_for
 
 
@@ -20,7 +20,7 @@ class Commands(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse the options before the command's name."""
-        with usage_in_words():
+        with reporting_usage_errors():
             return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -37,5 +37,5 @@ class Commands(TyperGroup):
             name: str | None = ctx.invoked_subcommand
             return name
 
-        with speaking_for(command), in_words(ctx.params["debug"]):
+        with speaking_for(command), reporting_errors(ctx.params["debug"]):
             return super().invoke(ctx)

@@ -82,8 +82,8 @@ class ClientOptions:
     option: Options = None
     data_dir: DataDir = None
 
-    def recipe(self, name: str, seed: int | None) -> dict[str, Any]:
-        """What clients of the data set `name` are built from, as a model file keeps it."""
+    def description(self, name: str, seed: int | None) -> dict[str, Any]:
+        """What the clients are built from, as a model file records it."""
         choices = merged({"shift": self.shift, "held_out": self.held_out, "seed": seed}, self.set_ or ())
         return {"name": name, "options": options(self.option or ()), "choices": choices}
 
@@ -110,7 +110,7 @@ def _at_a_terminal() -> bool:
 def _png(path: Path) -> Path:
     if path.suffix.lower() != ".png":
         raise typer.BadParameter(f"{path} does not end in .png")
-    if not path.parent.is_dir():  # found out before the work, which may take long
+    if not path.parent.is_dir():  # checked before the work, which may take long
         missing = f"the folder {path.parent} does not exist"
         if not _at_a_terminal() or not typer.confirm(f"{missing}. Create it?", err=True):
             raise typer.BadParameter(f"{missing}: create it first")
