@@ -1,73 +1,66 @@
 """Bounds as tables."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from decimal import Decimal
-from typing import Any
-
-from rich import box
-from rich.table import Column, Table
+from typing import TYPE_CHECKING, Any
 
 from ttpfl.cli.bound_numbers import Numbers
+from ttpfl.cli.output import rows_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MOST_DIGITS = 15
+CONVERGENCE = {
+    "from the initial rates": "start",
+    "from batches that differ": "noise",
+    "from local steps on batches that differ": "batch_drift",
+    "from local steps at clients that differ": "client_drift",
+    "total": "total",
+    "(largest learning rate for which this holds)": "largest_eta",
+}
 
 
-def bound_tables(numbers: Numbers, origins: dict[str, str], bounds: dict[str, Any]) -> Iterator[Table]:
+def bound_tables(numbers: Numbers, origins: dict[str, str], bounds: dict[str, Any]) -> "Iterator[Table]":
     """The numbers, the generalisation bound and, if there is one, the convergence bound."""
-    help_of = {entry.name: entry.metadata["help"].partition(";")[0] for entry in fields(numbers)}
     rows = [
-        (help_of[name], _figure(getattr(numbers, name)), origins[name]) for name in help_of if name in origins
+        {
+            "number": entry.metadata["help"].partition(";")[0],
+            "value": _figure(getattr(numbers, entry.name)),
+            "origin": origins[entry.name],
+        }
+        for entry in fields(numbers)
+        if entry.name in origins
     ]
-    yield _table(["number", _right("value"), "origin"], rows)
+    yield rows_table(rows, right=["value"])
     yield _generalisation(numbers, bounds)
     if parts := bounds["convergence"]:
-        titles = {
-            "from the initial rates": "start",
-            "from batches that differ": "noise",
-            "from local steps on batches that differ": "batch_drift",
-            "from local steps at clients that differ": "client_drift",
-            "total": "total",
-            "(largest learning rate for which this holds)": "largest_eta",
-        }
-        yield _table(
-            ["convergence: mean loss of all steps above the smallest", _right("at most")],
-            ((title, _figure(parts[name])) for title, name in titles.items()),
-        )
+        title = "convergence: mean loss of all steps above the smallest"
+        rows = [{title: part, "at most": _figure(parts[name])} for part, name in CONVERGENCE.items()]
+        yield rows_table(rows, right=["at most"])
 
 
-def _generalisation(numbers: Numbers, bounds: dict[str, Any]) -> Table:
+def _generalisation(numbers: Numbers, bounds: dict[str, Any]) -> "Table":
     columns = {
         "rates fixed before": bounds["one_alpha"],
         f"all rates of norm up to {numbers.radius_r:g}": bounds["all_alpha"],
     }
-    known = {title: bound for title, bound in columns.items() if bound is not None}
+    columns = {title: bound for title, bound in columns.items() if bound is not None}
     epsilon, failure = f"{numbers.epsilon:g}", f"{numbers.failure:g}"
 
-    def row(title: str, name: str, show: Callable[[float], str]) -> tuple[str, ...]:
-        return (title, *(show(bound[name]) for bound in known.values()))
+    def row(title: str, name: str, show: Callable[[float], str]) -> dict[str, str]:
+        return {"generalisation": title, **{column: show(bound[name]) for column, bound in columns.items()}}
 
-    rows = [
-        row(f"source clients needed (difference {epsilon}, probability {failure})", "clients_needed", _figure)
-    ]
+    needed = f"source clients needed (difference {epsilon}, probability {failure})"
+    rows = [row(needed, "clients_needed", _figure)]
     if numbers.clients_n is not None:
         rows += [
             row(f"probability of a difference of {epsilon} or more, at most", "log_bound", _probability),
             row(f"difference that has probability {failure}, at most", "epsilon_guaranteed", _difference),
         ]
-    return _table(["generalisation", *map(_right, known)], rows)
-
-
-def _right(title: str) -> Column:
-    return Column(title, justify="right")
-
-
-def _table(columns: Iterable[str | Column], rows: Iterable[tuple[str, ...]]) -> Table:
-    table = Table(*columns, box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return rows_table(rows, right=columns)
 
 
 def _figure(value: float) -> str:

@@ -2,9 +2,9 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -43,14 +43,15 @@ def print_table(table: "Table") -> None:
     console.print(Segments(shown), end="")
 
 
-def rows_table(rows: Sequence[Mapping[str, str]]) -> "Table":
-    """Rows with the same keys as a table that wraps long cells."""
+def rows_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = ()) -> "Table":
+    """Rows with the same keys as a table that wraps long cells; `right` names columns of numbers."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
     for number, title in enumerate(rows[0]):
-        table.add_column(title, style=None if number else "bold", no_wrap=not number)
+        justify: Literal["left", "right"] = "right" if title in right else "left"
+        table.add_column(title, style=None if number else "bold", no_wrap=not number, justify=justify)
     for row in rows:
         table.add_row(*row.values())
     return table
