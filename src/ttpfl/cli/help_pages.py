@@ -2,6 +2,7 @@
 
 import inspect
 from copy import copy
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -44,11 +45,11 @@ def _default(parameter: Any) -> str:
     value, shown = parameter.default, parameter.show_default
     if isinstance(shown, str):
         return shown
-    if not shown or value is None or (value is False and not parameter.secondary_opts):
+    if not shown or not isinstance(value, (bool, int, float, str, Path)):
         return ""
     if isinstance(value, bool):
         names: list[str] = parameter.opts if value else parameter.secondary_opts
-        return names[0].lstrip("-")
+        return names[0].lstrip("-") if names else ""
     return str(value)
 
 

@@ -33,10 +33,7 @@ class SiteOptions:
     deadline: Annotated[
         float | None,
         typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="Wait for late replies after half arrived.",
-            show_default="60",
+            min=0, metavar="SECONDS", help="Wait for late replies after half arrived.", show_default="60"
         ),
     ] = None
     longest: Annotated[

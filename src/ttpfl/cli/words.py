@@ -38,8 +38,8 @@ def as_options(message: str, command: str | None) -> str:
     'pictures have 2 sizes: pass --set data.options.image_size=48 to resize them'
     >>> as_options("use average='median', or set validate_every=1 (data_dir= names another)", "learn")
     'use --average median, or set --validate-every 1 (--data-dir names another)'
-    >>> as_options("batch_size is 0: it must be at least 1", "learn")
-    '--batch-size is 0: it must be at least 1'
+    >>> as_options("batch_size must be a positive integer, got 0", "learn")
+    '--batch-size must be a positive integer, got 0'
     """
     message = _DOWNLOAD.sub(r"`ttpfl data download \1`", message)
     message = _ARGUMENT.sub(lambda match: _argument_as_option(match, command), message)
