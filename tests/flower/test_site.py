@@ -193,11 +193,11 @@ def test_every_message_is_noted(site: Path, model: torch.nn.Module) -> None:
     ("changes", "words"),
     [
         ({"kind": "steal"}, "'steal' are not allowed here"),
-        ({"settings": {**SETTINGS, "epochs": 99}}, "99 epochs are more than the 10 allowed"),
+        ({"settings": {**SETTINGS, "local_epochs": 99}}, "99 epochs are more than the 10 allowed"),
         ({"settings": {**SETTINGS, "batch_size": 1}}, "batches of 1 are smaller than the 2"),
         ({"settings": {**SETTINGS, "colour": 1}}, "settings make no sense"),
         ({"settings": {**SETTINGS, "lr": -1}}, "lr is -1"),
-        ({"settings": {**SETTINGS, "epochs": "many"}}, "settings make no sense"),
+        ({"settings": {**SETTINGS, "local_epochs": "many"}}, "settings make no sense"),
         ({"round": -1}, "round -1"),
         ({"client": 3}, "no client 3 of 3"),
         ({"model": "../../etc/passwd"}, "not the hash of a model"),

@@ -7,6 +7,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from ttpfl.federation.settings import RENAMED
+
 
 def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command one option per field of `settings`; it gets them as the argument `settings`.
@@ -25,13 +27,13 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
     """
     types = get_type_hints(settings)
     added = [
-        inspect.Parameter(
-            entry.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=entry.default,
-            annotation=Annotated[types[entry.name], _option(**entry.metadata)],
-        )
+        _parameter(entry.name, entry.default, types[entry.name], _option(**entry.metadata))
         for entry in fields(settings)
+    ]
+    old = [
+        _parameter(name, None, types[new] | None, typer.Option(hidden=True))
+        for name, new in RENAMED.items()
+        if new in types
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -41,15 +43,23 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
 
         def wrapped(*args: Any, **given: Any) -> None:
             chosen = {entry.name: given.pop(entry.name) for entry in added if entry.name in given}
+            renamed = {RENAMED[entry.name]: given.pop(entry.name, None) for entry in old}
+            chosen |= {name: value for name, value in renamed.items() if value is not None}
             command(*args, **given, settings=settings(**chosen))
 
-        parameters = own + added
+        parameters = own + added + old
         wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
         return wrapped
 
     return decorate
+
+
+def _parameter(name: str, default: Any, kind: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
 
 
 def _option(help: str, panel: str = "Settings", **_: Any) -> Any:

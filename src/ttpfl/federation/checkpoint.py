@@ -20,7 +20,7 @@ from ttpfl._version import __version__
 from ttpfl.checksum import is_sound, sealed
 from ttpfl.errors import FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
-from ttpfl.federation.identity import DIFFERENCE_IS_A_RISK
+from ttpfl.federation.identity import DIFFERENCE_IS_A_RISK, as_of_now
 from ttpfl.federation.state import Record, RunState
 from ttpfl.files import written_in_one_step
 from ttpfl.reading import parse_json, regular_size
@@ -97,7 +97,7 @@ def newest(directory: Path, identity: dict[str, Any]) -> RunState | None:
         except _DamagedError as damage:
             log.warning("%s is damaged (%s): going back to the one before", path, damage)
             continue
-        _check_same_run(path, found, identity)
+        _check_same_run(path, as_of_now(found), identity)
         return state
     return None
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ttpfl.errors import FederationError
-from ttpfl.rates import Rates, average_rates
+from ttpfl.rates import Rates
+from ttpfl.rates_average import average_rates
 
 
 def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -> Rates:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from ttpfl.errors import FederationError
 from ttpfl.federation import checkpoint
 from ttpfl.federation.callbacks import Callback, EarlyStopping, Evaluation, History, RunInfo
 from ttpfl.federation.checkpoint import Checkpoints
-from ttpfl.federation.engine import Serial
+from ttpfl.federation.engine import Serial, Strict
 from ttpfl.federation.folder_lock import locked
 from ttpfl.federation.interruption import Interrupted
 from ttpfl.federation.jobs import Engine, Job, MakeEngine, MakeWork
@@ -36,7 +36,8 @@ log = logging.getLogger("ttpfl")
 
 Judge = Callable[[Tensor], list[Report]]
 """From a vector to what each client says about it."""
-Finish = Callable[[RunState, Judge], None]
+T = TypeVar("T")
+Finish = Callable[[RunState, Judge], T]
 """What is done after the last round, while the clients can still be asked."""
 
 
@@ -55,6 +56,8 @@ class Session:
     """What, beside the settings, makes the run what it is; only runs that are kept are asked."""
     make_engine: MakeEngine | None = None
     """Where clients work; on this machine, if None."""
+    strict: bool = False
+    """Whether a client's failure ends the run; then clients work in this process."""
 
     def run(
         self,
@@ -63,9 +66,12 @@ class Session:
         resume: bool,
         callbacks: Sequence[Callback],
         evaluate: Callable[[Tensor], Mapping[str, float]] | None,
-        finish: Finish | None = None,
-    ) -> RunState:
-        """From `begin`, or from the newest checkpoint, to the last round; then `finish`, if given."""
+        finish: Finish[T] | None = None,
+    ) -> tuple[RunState, T | None]:
+        """From `begin`, or from the newest checkpoint, to the last round; then `finish`, if given.
+
+        Returns the last state, and what `finish` gave.
+        """
         with ExitStack() as at_last:
             for callback in reversed(callbacks):  # the first is closed first
                 at_last.callback(callback.close)
@@ -85,11 +91,11 @@ class Session:
         directory: Path | None,
         callbacks: Sequence[Callback],
         evaluate: Callable[[Tensor], Mapping[str, float]] | None,
-        finish: Finish | None,
-    ) -> RunState:
+        finish: Finish[T] | None,
+    ) -> tuple[RunState, T | None]:
         done = state.round >= self.settings.rounds or state.stopped
         if done and finish is None:
-            return state
+            return state, None
         around = self._callbacks(directory, callbacks, evaluate)
         engine = self._engine(len(state.vector), state.vector.dtype)
         size = state.vector.element_size()
@@ -99,13 +105,13 @@ class Session:
         try:
             if not done:
                 run_rounds(state, self.settings, self.info, self.roster, self.server, engine, traffic, around)
-            if finish is not None:
-                finish(state, lambda vector: self._judged(engine, state.round, vector))
+            if finish is None:
+                return state, None
+            return state, finish(state, lambda vector: self._judged(engine, state.round, vector))
         except Interrupted:
             raise Interrupted(_farewell(state, directory)) from None
         finally:
             engine.close()
-        return state
 
     def _judged(self, engine: Engine, rounds: int, vector: Tensor) -> list[Report]:
         """What recent clients say about a vector on their validation data; those that fail say nothing."""
@@ -172,6 +178,8 @@ class Session:
     def _engine(self, length: int, dtype: torch.dtype) -> Engine:
         if self.make_engine is not None:
             return self.make_engine(length, dtype)
+        if self.strict:
+            return Strict(self.make_work, length, dtype)
         workers = cores() if self.settings.workers is None else self.settings.workers
         if workers and "fork" not in multiprocessing.get_all_start_methods():
             log.warning("this system cannot fork processes: computing in this one")
