@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ttpfl.federation.rate_average import average_rates
 from ttpfl.inputs import client_batches
 from ttpfl.learning import adapted_tally, draw_cohort, recent_clients, refine
 from ttpfl.randomness import same_order
 from ttpfl.rates import Mode, Rates
-from ttpfl.rates_average import average_rates
 from ttpfl.tally import Tally
 from ttpfl.twin import Twin
 from ttpfl.verdict import Candidate, Kept, keep, returnable, verdict

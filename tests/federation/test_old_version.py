@@ -5,18 +5,23 @@ identities name functions as `ttpfl.direction.entropy` and `ttpfl.learning.cross
 """
 
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+import typer
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
+from ttpfl.cli.settings import with_settings
 from ttpfl.errors import FederationError
+from ttpfl.experiment.inputs import learning_inputs, training_inputs
+from ttpfl.experiment.recipe import read as read_recipe
 from ttpfl.federation import LearnSettings, TrainSettings, checkpoint, learn, train
 from ttpfl.federation.identity import function_name
+from ttpfl.federation.settings import with_new_names
 from ttpfl.models import shallow_cnn
 from ttpfl.network import configuration
 
@@ -93,6 +98,40 @@ def test_the_old_name_of_a_setting(kind: type[Any]) -> None:
         settings = kind(epochs=3)
     assert settings == kind(local_epochs=3)
     assert caught[0].filename == __file__
-    with warnings.catch_warnings(), pytest.raises(FederationError, match="give local_epochs alone"):
-        warnings.simplefilter("ignore", DeprecationWarning)
-        kind(epochs=3, local_epochs=3)
+    with pytest.raises(FederationError, match="old name of local_epochs: give local_epochs alone"):
+        with_new_names({"epochs": 3, "local_epochs": 3})
+
+
+@pytest.mark.parametrize("flag", ["--local-epochs", "--epochs"])
+def test_the_old_flag_of_a_setting(flag: str) -> None:
+    seen = []
+
+    @with_settings(LearnSettings)
+    def command(settings: LearnSettings) -> None:
+        seen.append(settings)
+
+    app = typer.Typer()
+    app.command()(command)
+    assert CliRunner().invoke(app, [flag, "3", "--rounds", "2"]).exit_code == 0
+    assert seen == [LearnSettings(local_epochs=3, rounds=2)]
+    assert "--epochs" not in CliRunner().invoke(app, ["--help"]).output
+
+
+def test_the_old_key_of_a_recipe(tmp_path: Path) -> None:
+    """Also where stages are kept: the same hash as before."""
+    path = tmp_path / "own.toml"
+    path.write_text("""
+        methods = ["none", "atp-batch"]
+        learn.epochs = 2
+        [cases.one.train]
+        epochs = 3
+        [cases.two.train]
+        local_epochs = 4
+    """)
+    recipe = read_recipe(path)
+    one, two = (recipe.config(case, 0) for case in ("one", "two"))
+    assert (one.train.local_epochs, two.train.local_epochs, one.learn.local_epochs) == (3, 4, 2)
+    assert training_inputs(one)["train"] == {"epochs": 3}
+    assert learning_inputs(two)["learn"] == {"epochs": 2}
+    changed = read_recipe("demo", changes=["train.epochs=5"])
+    assert changed.config(changed.cases[0], 0).train.local_epochs == 5

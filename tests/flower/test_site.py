@@ -189,6 +189,13 @@ def test_every_message_is_noted(site: Path, model: torch.nn.Module) -> None:
     assert (site.parent / "audit.jsonl").stat().st_mode & 0o077 == 0
 
 
+def test_the_old_name_of_a_bound() -> None:
+    """In `site.toml`, and in the settings of an order that was given to an earlier version."""
+    policy = Policy.read({"epochs": 3})
+    settings = {"rounds": 2, "epochs": 3}
+    assert policy.local_epochs == policy.check(Task("learn", 0, 0, 3, settings, "", "", {})).local_epochs == 3
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -30,11 +30,8 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
         _parameter(entry.name, entry.default, types[entry.name], _option(**entry.metadata))
         for entry in fields(settings)
     ]
-    old = [
-        _parameter(name, None, types[new] | None, typer.Option(hidden=True))
-        for name, new in RENAMED.items()
-        if new in types
-    ]
+    old = {name: new for name, new in RENAMED.items() if new in types}
+    added += [_parameter(name, None, types[old[name]] | None, typer.Option(hidden=True)) for name in old]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [
@@ -43,11 +40,10 @@ def with_settings(settings: type[Any]) -> Callable[[Callable[..., None]], Callab
 
         def wrapped(*args: Any, **given: Any) -> None:
             chosen = {entry.name: given.pop(entry.name) for entry in added if entry.name in given}
-            renamed = {RENAMED[entry.name]: given.pop(entry.name, None) for entry in old}
-            chosen |= {name: value for name, value in renamed.items() if value is not None}
+            chosen |= {old[name]: value for name in old if (value := chosen.pop(name, None)) is not None}
             command(*args, **given, settings=settings(**chosen))
 
-        parameters = own + added + old
+        parameters = own + added
         wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__

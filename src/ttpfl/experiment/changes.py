@@ -6,7 +6,6 @@ from typing import Any
 
 from ttpfl.errors import RecipeError
 from ttpfl.experiment.config import Tree
-from ttpfl.federation.settings import with_new_names
 from ttpfl.reading import parse_toml
 
 Keys = tuple[str, ...]
@@ -25,25 +24,7 @@ def parsed(text: str) -> Tree:
     value = _value(found[2].strip())
     for quoted, plain in reversed(re.findall(r'(?:^|\.)\s*(?:"([^"]*)"|([^."]*))', found[1].strip())):
         value = {quoted or plain.strip(): value}
-    return with_new_keys(dict(value))
-
-
-def with_new_keys(tree: Tree) -> Tree:
-    """A recipe of an earlier version under the keys of this one.
-
-    >>> with_new_keys({"cases": {"long": {"train": {"epochs": 5}}}})
-    {'cases': {'long': {'train': {'local_epochs': 5}}}}
-    """
-    return {key: _renamed(key, value) for key, value in tree.items()}
-
-
-def _renamed(key: str, value: Any) -> Any:
-    if isinstance(value, list):
-        return [_renamed(key, item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    table = with_new_keys(value)
-    return with_new_names(table) if key in ("train", "learn") else table
+    return dict(value)
 
 
 def _value(text: str) -> Any:

@@ -100,10 +100,7 @@ _LIBRARY = __name__.partition(".")[0]
 
 
 def _choices(settings: RunSettings) -> Inputs:
-    """What was chosen other than by default: a setting that is added to the library changes no key.
-
-    Nor does one that gets another name: it keeps the old one here.
-    """
+    """What was chosen other than by default: a setting that is added or renamed changes no key."""
     defaults, old = type(settings)().decisive(), {new: old for old, new in RENAMED.items()}
-    chosen = {name: value for name, value in settings.decisive().items() if value != defaults[name]}
-    return {old.get(name, name): value for name, value in chosen.items()}
+    chosen = settings.decisive().items()
+    return {old.get(name, name): value for name, value in chosen if value != defaults[name]}

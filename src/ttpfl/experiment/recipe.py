@@ -10,7 +10,7 @@ from typing import Any
 
 from ttpfl.data.lookup import find
 from ttpfl.errors import DataError, LimitError, RecipeError
-from ttpfl.experiment.changes import Keys, leaves, parsed, says, with_new_keys
+from ttpfl.experiment.changes import Keys, leaves, parsed, says
 from ttpfl.experiment.checks import check_config, check_finite, check_modules, check_paper, checked_method
 from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, fitting, known_key, located, merged
 from ttpfl.experiment.toml import dotted
@@ -209,7 +209,6 @@ def _presets(path: Path) -> dict[str, Tree]:
         raise
     except ValueError as error:
         raise RecipeError(f"{path} is not sound TOML: {error}") from None
-    tree = with_new_keys(tree)
     said = fitting("presets", tree.pop("presets", {}), dict)
     if BASE in said:
         raise RecipeError(

@@ -202,15 +202,8 @@ def _kept(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[int, K
 
 def _check_shapes(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """A checksum that is right says nothing about whoever wrote the file."""
-    kinds = {
-        "identity": dict,
-        "history": list,
-        "local": list,
-        "round": int,
-        "best_round": int,
-        "stopped": bool,
-    }
-    for name, kind in kinds.items():
+    kinds = {"identity": dict, "history": list, "local": list, "round": int}
+    for name, kind in {**kinds, "best_round": int, "stopped": bool}.items():
         if type(card[name]) is not kind:
             raise _DamagedError(f"{name} is {card[name]!r}")
     if card["best_loss"] is not None and type(card["best_loss"]) not in (int, float):

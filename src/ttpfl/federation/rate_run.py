@@ -4,7 +4,7 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -37,6 +37,10 @@ from ttpfl.verdict import Candidate, Verdict, returnable, verdict
 
 log = logging.getLogger("ttpfl")
 
+NO_BOUND = (
+    "no privacy bound (%s): epsilon is infinite. For a bound begin with zero rates, or with rates that have "
+    "one, and set noise above 0"
+)
 _SAID_ELSEWHERE = ("rounds", "workers", "only")  # by the result itself, or of no influence
 
 
@@ -116,16 +120,15 @@ class RateRun:
         settings, begin, roster = self.settings, self.begin, self._roster
         cohort = roster.cohort(settings.cohort)
         check_cohort(settings.average, settings.trim, cohort)
-        _warn_of(self._spending, settings)
-        numbers = layout_of(self.model).length
+        if settings.privacy != "none" and self._spending.no_bound:
+            log.warning(NO_BOUND, self._spending.no_bound)
+        numbers, key = layout_of(self.model).length, partial(self._server_key, run_dir)
         return Session(
             RunInfo("learn", settings.rounds, len(roster), cohort, numbers, len(begin.values)),
             settings,
             roster,
-            RatesServer(
-                begin, settings, self._spending, lambda: _server_key(settings, self.noise_key, run_dir)
-            ),
-            lambda: self._work(cohort),
+            RatesServer(begin, settings, self._spending, key),
+            partial(self._work, cohort),
             sticky=True,
             identity=self._identity,
             make_engine=self.engine,
@@ -133,21 +136,20 @@ class RateRun:
         )
 
     def _work(self, cohort: int) -> RatesWork:
-        settings, cache = self.settings, self.cache
+        settings, begin, roster, cache = self.settings, self.begin, self._roster, self.cache
         if cache is None:
             processes = min(cohort, cores() if settings.workers is None else settings.workers)
             cache = DirectionCache(settings.direction_cache // max(1, processes), keep="first")
+        twin = Twin(self.model, begin.modules, readout=self.logits)
         return RatesWork(
-            Twin(self.model, self.begin.modules, readout=self.logits),
-            self.begin,
-            self._roster,
-            settings,
-            cache,
-            self.objective,
-            self.loss,
-            self.noise_key,
-            self._compares,
+            twin, begin, roster, settings, cache, self.objective, self.loss, self.noise_key, self._compares
         )
+
+    def _server_key(self, run_dir: str | PathLike[str] | None) -> bytes:
+        if self.settings.privacy != "central":
+            return b""
+        kept = None if run_dir is None else Path(run_dir)
+        return kept_key(kept) if self.noise_key is None else self.noise_key
 
     def _identity(self) -> dict[str, Any]:
         begin, account = self.begin, self.begin.current_account()
@@ -165,7 +167,7 @@ class RateRun:
         }
 
     def _result(self, chosen: Candidate, checked: Record | None = None) -> Rates:
-        settings, (rounds, values) = self.settings, chosen
+        settings, (rounds, values), weights = self.settings, chosen, weights_hash(self.model)
         said: Record = {"rounds": rounds, "clients": len(self._roster), "library": __version__}
         said |= {name: value for name, value in asdict(settings).items() if name not in _SAID_ELSEWHERE}
         account = Account(no_bound="taken from a run that had not ended")
@@ -176,13 +178,8 @@ class RateRun:
             said["spent"] = self._spending.record(rounds)
         if checked is not None:
             said["checked"] = checked
-        return self.begin.with_values(
-            values,
-            mode=cast(Mode, settings.mode),
-            learned=said,
-            weights_hash=weights_hash(self.model),
-            account=account,
-        )
+        mode = cast(Mode, settings.mode)
+        return self.begin.with_values(values, mode=mode, learned=said, weights_hash=weights, account=account)
 
     def _last(self, state: RunState) -> Candidate:
         """What the run ended with; if it was stopped early, that is its best round."""
@@ -218,18 +215,3 @@ def first_rates(model: nn.Module, only: str | None, rates: Rates | None) -> Rate
         )
     rates.checked().check_fits(model)
     return rates
-
-
-def _warn_of(spending: Spending, settings: LearnSettings) -> None:
-    if settings.privacy != "none" and spending.no_bound:
-        log.warning(
-            "no privacy bound (%s): epsilon is infinite. For a bound begin with zero rates, or with rates "
-            "that have one, and set noise above 0",
-            spending.no_bound,
-        )
-
-
-def _server_key(settings: LearnSettings, given: bytes | None, run_dir: str | PathLike[str] | None) -> bytes:
-    if settings.privacy != "central":
-        return b""
-    return kept_key(None if run_dir is None else Path(run_dir)) if given is None else given

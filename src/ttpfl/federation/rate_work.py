@@ -60,17 +60,8 @@ class RatesWork:
             return {"adapted": self._judged(job.client, data, rates).sums()}
         for _ in range(settings.local_epochs):
             with self._batches(job.client, data) as batches:
-                rates = refine(
-                    self.twin,
-                    rates,
-                    batches,
-                    settings.lr,
-                    mode,
-                    self.cache,
-                    self.objective,
-                    self.loss,
-                    observe=tally.add,
-                )
+                how = (settings.lr, mode, self.cache, self.objective, self.loss)
+                rates = refine(self.twin, rates, batches, *how, observe=tally.add)
         if not tally.samples:
             raise BatchError("the client has no data: leave it out")
         answer.copy_(self._released(job, message, rates.values))

@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -72,46 +72,32 @@ class Session:
 
         Returns the last state, and what `finish` gave.
         """
+        directory = None if run_dir is None else Path(run_dir)
         with ExitStack() as at_last:
             for callback in reversed(callbacks):  # the first is closed first
                 at_last.callback(callback.close)
-            if run_dir is None:
-                if resume:
-                    raise FederationError("there is nothing to resume from: pass run_dir=")
-                return self._go_on(RunState(begin.clone()), None, callbacks, evaluate, finish)
-            directory = Path(run_dir)
-            directory.mkdir(parents=True, exist_ok=True)
-            with locked(directory):
-                state = self._found(directory, resume) or RunState(begin.clone())
-                return self._go_on(state, directory, callbacks, evaluate, finish)
-
-    def _go_on(
-        self,
-        state: RunState,
-        directory: Path | None,
-        callbacks: Sequence[Callback],
-        evaluate: Callable[[Tensor], Mapping[str, float]] | None,
-        finish: Finish[T] | None,
-    ) -> tuple[RunState, T | None]:
-        done = state.round >= self.settings.rounds or state.stopped
-        if done and finish is None:
-            return state, None
-        around = self._callbacks(directory, callbacks, evaluate)
-        engine = self._engine(len(state.vector), state.vector.dtype)
-        size = state.vector.element_size()
-        traffic = Traffic(
-            self.info.model_numbers * size, self.info.vector_numbers * size, once=self.info.kind == "learn"
-        )
-        try:
-            if not done:
-                run_rounds(state, self.settings, self.info, self.roster, self.server, engine, traffic, around)
-            if finish is None:
+            if directory is not None:
+                directory.mkdir(parents=True, exist_ok=True)
+                at_last.enter_context(locked(directory))
+            state = self._found(directory, resume) or RunState(begin.clone())
+            done = state.round >= self.settings.rounds or state.stopped
+            if done and finish is None:
                 return state, None
-            return state, finish(state, lambda vector: self._judged(engine, state.round, vector))
-        except Interrupted:
-            raise Interrupted(_farewell(state, directory)) from None
-        finally:
-            engine.close()
+            around = self._callbacks(directory, callbacks, evaluate)
+            engine = self._engine(len(state.vector), state.vector.dtype)
+            at_last.callback(engine.close)
+            try:
+                if not done:
+                    self._run_rounds(state, engine, around)
+                judge = partial(self._judged, engine, state.round)
+                return state, None if finish is None else finish(state, judge)
+            except Interrupted:
+                raise Interrupted(_farewell(state, directory)) from None
+
+    def _run_rounds(self, state: RunState, engine: Engine, callbacks: Sequence[Callback]) -> None:
+        info, size = self.info, state.vector.element_size()
+        traffic = Traffic(info.model_numbers * size, info.vector_numbers * size, once=info.kind == "learn")
+        run_rounds(state, self.settings, info, self.roster, self.server, engine, traffic, callbacks)
 
     def _judged(self, engine: Engine, rounds: int, vector: Tensor) -> list[Report]:
         """What recent clients say about a vector on their validation data; those that fail say nothing."""
@@ -125,8 +111,12 @@ class Session:
                 reports += [answer.report for answer in answers if answer.failure is None]
         return reports
 
-    def _found(self, directory: Path, resume: bool) -> RunState | None:
+    def _found(self, directory: Path | None, resume: bool) -> RunState | None:
         """What there is to go on with."""
+        if directory is None:
+            if resume:
+                raise FederationError("there is nothing to resume from: pass run_dir=")
+            return None
         if not resume:
             if any((directory / checkpoint.FOLDER).glob("*.safetensors")):
                 raise FederationError(

@@ -103,26 +103,17 @@ def _session(
     engine: MakeEngine | None,
 ) -> Session:
     layout, algorithm, cohort = layout_of(model), algorithm_of(settings), roster.cohort(settings.cohort)
-    return Session(
-        RunInfo("train", settings.rounds, len(roster), cohort, layout.length, layout.length),
-        settings,
-        roster,
-        ModelServer(algorithm, layout, settings.lr, local=settings.buffers == "local"),
-        lambda: ModelWork(
-            LocalTrainer(copy.deepcopy(model), settings, algorithm.proximal, loss, logits),
-            roster,
-            layout,
-            settings,
-            algorithm.needs_loss_before,
-        ),
-        sticky=False,
-        identity=lambda: {
-            "kind": "train",
-            "model": model_hash(model),
-            **common(roster, loss=loss, logits=logits),
-        },
-        make_engine=engine,
-    )
+
+    def work() -> ModelWork:
+        trainer = LocalTrainer(copy.deepcopy(model), settings, algorithm.proximal, loss, logits)
+        return ModelWork(trainer, roster, layout, settings, algorithm.needs_loss_before)
+
+    def identity() -> dict[str, Any]:
+        return {"kind": "train", "model": model_hash(model), **common(roster, loss=loss, logits=logits)}
+
+    info = RunInfo("train", settings.rounds, len(roster), cohort, layout.length, layout.length)
+    server = ModelServer(algorithm, layout, settings.lr, local=settings.buffers == "local")
+    return Session(info, settings, roster, server, work, sticky=False, identity=identity, make_engine=engine)
 
 
 class Finding(NamedTuple):
