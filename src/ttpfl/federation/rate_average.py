@@ -21,7 +21,7 @@ def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None
 
     Privacy accounts are added up; there is no bound if one of them has none.
 
-    >>> model = nn.Linear(3, 2)
+    >>> model = torch.nn.Linear(3, 2)
     >>> a, b = Rates.zeros(model), Rates.zeros(model)
     >>> b.values += 1
     >>> average_rates([a, b]).values
@@ -62,7 +62,7 @@ def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -
             its neighbours, when the part `trim` of clients may lie (Blanchard et al., 2017).
         trim: see above; rounded down to whole clients, for krum rounded up.
 
-    >>> clients = [Rates.zeros(nn.Linear(1, 1)) for _ in range(3)]
+    >>> clients = [Rates.zeros(torch.nn.Linear(1, 1)) for _ in range(3)]
     >>> for client, value in zip(clients, (1.0, 2.0, 300.0)):
     ...     client.values += value
     >>> combined(clients, "median").values, combined(clients, "trimmed", trim=0.34).values
