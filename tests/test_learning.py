@@ -241,22 +241,9 @@ def test_bad_settings(arguments: dict[str, object], message: str) -> None:
         ttpfl.learn_rates(make("mlp"), clients("mlp"), **({"rounds": 1} | arguments))
 
 
-def test_bad_clients_are_named() -> None:
-    model, data = make("mlp"), clients("mlp")
+def test_no_clients() -> None:
     with pytest.raises(ttpfl.BatchError, match="no clients"):
-        ttpfl.learn_rates(model, [])
-    x, y = data[0]
-    for bad, message in [
-        ((x[:0], y[:0]), "no data"),
-        ((x.log(), y), "NaN or Inf in sample"),
-        ((x, y.float()), r"labels of torch.float32 with shape \(11,\)"),
-        ((x, F.one_hot(y)), r"labels of torch.int64 with shape \(11, "),
-        ((x, y - 1), r"label -1 of sample \d+ is not a class in 0..4"),
-        (("text", y), "different lengths|holds no tensor"),
-    ]:
-        with untouched(model), pytest.raises(ttpfl.BatchError, match=message) as caught:
-            ttpfl.learn_rates(model, {"fine": data[1], "bad": bad}, rounds=1)
-        assert "client 'bad', round 0" in caught.value.__notes__
+        ttpfl.learn_rates(make("mlp"), [])
 
 
 def test_divergence_is_said() -> None:

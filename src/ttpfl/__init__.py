@@ -31,10 +31,11 @@ if TYPE_CHECKING:
         TtpflError,
         TtpflWarning,
     )
+    from ttpfl.federation.rate_average import average_rates
     from ttpfl.learning import refine_rates
     from ttpfl.personalizer import Personalizer
     from ttpfl.rate_rounds import learn_rates
-    from ttpfl.rates import Rates, average_rates
+    from ttpfl.rates import Rates
     from ttpfl.statistics import statistics_rule
 
 __all__ = [
@@ -69,7 +70,7 @@ __getattr__ = attributes(
         "DirectionCache": "direction",
         "Personalizer": "personalizer",
         "Rates": "rates",
-        "average_rates": "rates",
+        "average_rates": "federation.rate_average",
         "data": "data",
         "federation": "federation",
         "learn_rates": "rate_rounds",

@@ -1,5 +1,8 @@
 """What can go wrong, by name. Every message says the value, the place and the remedy."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TtpflError(ValueError):
     """Base of all errors that this library raises on purpose."""
@@ -74,3 +77,13 @@ class RefusedError(FederationError):
 
     Its text says nothing but what the message itself said: it may be sent back.
     """
+
+
+@contextmanager
+def noted(note: str) -> Iterator[None]:
+    """Errors of this library get a note that says where they happened."""
+    try:
+        yield
+    except TtpflError as error:
+        error.add_note(note)
+        raise

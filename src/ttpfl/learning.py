@@ -3,15 +3,13 @@
 The pure steps are here; engines that spread clients over processes or machines call the same ones.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from ttpfl.account import UNPROTECTED, Account
 from ttpfl.direction import (
@@ -27,9 +25,8 @@ from ttpfl.direction import (
     probe,
 )
 from ttpfl.divergence import check_reach, check_slope
-from ttpfl.errors import BatchError, ModelError, RatesError, TtpflError
-from ttpfl.inputs import Client, Inputs, all_finite, checked, released, split_batch
-from ttpfl.randomness import generators_of
+from ttpfl.errors import BatchError, ModelError, RatesError, noted
+from ttpfl.inputs import Inputs, all_finite, checked, released, split_batch
 from ttpfl.rates import Mode, Rates, one_of
 from ttpfl.statistics import at_least_float32
 from ttpfl.tally import Tally
@@ -181,16 +178,6 @@ def _look(
     return inputs, labels, _running_mean(mean, direction, index + 1) if mode == "online" else direction
 
 
-@contextmanager
-def noted(note: str) -> Iterator[None]:
-    """Errors of this library get a note that says where they happened."""
-    try:
-        yield
-    except TtpflError as error:
-        error.add_note(note)
-        raise
-
-
 def _direction(twin: Twin, inputs: Inputs, objective: Objective, cache: DirectionCache | None) -> Direction:
     def compute() -> Direction:
         return probe(twin, inputs, objective).direction
@@ -274,18 +261,3 @@ def recent_clients(names: Sequence[Any], size: int, seed: int, rounds: int) -> l
         for name in draw_cohort(range(len(names)), size, seed, number)
     }
     return [names[place] for place in sorted(seen)]
-
-
-@contextmanager
-def same_order(client: Client, seed: int) -> Iterator[None]:
-    """A DataLoader draws random numbers: always the same ones, and the generators stay as they were."""
-    draws = isinstance(client, DataLoader)
-    generators = [torch.default_generator, *generators_of(client)] if draws else []
-    states = [generator.get_state() for generator in generators]
-    try:
-        for generator in generators:
-            generator.manual_seed(seed)
-        yield
-    finally:
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)

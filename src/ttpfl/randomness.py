@@ -53,3 +53,18 @@ def generators_of(client: Any) -> Iterator[torch.Generator]:
         holders = (client, client.sampler, client.batch_sampler, inner)
         found = (getattr(holder, "generator", None) for holder in holders)
         yield from {id(one): one for one in found if isinstance(one, torch.Generator)}.values()
+
+
+@contextmanager
+def same_order(client: Any, seed: int) -> Iterator[None]:
+    """A DataLoader draws random numbers: always the same ones, and the generators stay as they were."""
+    draws = isinstance(client, DataLoader)
+    generators = [torch.default_generator, *generators_of(client)] if draws else []
+    states = [generator.get_state() for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(seed)
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)

@@ -1,5 +1,6 @@
 """Loss and accuracy, summed over samples."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,35 @@ class Tally:
         """
         found = {f"{name}_loss": self.mean_loss}
         return found if self.accuracy is None else {**found, f"{name}_accuracy": self.accuracy}
+
+
+class Tallies:
+    """The tallies of all clients in a round, by what they are of.
+
+    >>> tallies = Tallies()
+    >>> tallies.add({"train": {"samples": 4, "loss": 2.0, "right": 3}})
+    >>> tallies.summary()
+    {'train_loss': 0.5, 'train_accuracy': 0.75}
+    >>> tallies.add({"train": {"samples": 4, "loss": 6.0, "right": None}})  # no classification
+    >>> tallies.summary()
+    {'train_loss': 1.0}
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tally] = {}
+
+    def add(self, report: Mapping[str, Any]) -> None:
+        """One client's report."""
+        for name, tally in report.items():
+            # Messages have no None: `right` may be missing.
+            self._sums.setdefault(name, Tally()).join(**tally)
+
+    def summary(self) -> dict[str, Any]:
+        """Means over all samples."""
+        record: dict[str, Any] = {}
+        for name, total in self._sums.items():
+            record |= total.figures(name)
+        return record
 
 
 def _sum(count: int | None, more: int | None) -> int | None:

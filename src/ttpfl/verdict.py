@@ -1,6 +1,5 @@
 """Whether learned rates help on clients that they were learned from; if not, what to return instead."""
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
@@ -9,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ttpfl.errors import RatesWarning
 from ttpfl.tally import Tally
 
 ROUNDING = 1e-3
@@ -120,12 +118,6 @@ def verdict(last: Candidate, others: Iterable[Candidate], judge: Callable[[Tenso
     helps = [one for one in seen if not worse(plain, one[1])]
     chosen, adapted = min(helps or seen, key=lambda one: _loss(one[1]))
     return Verdict(chosen, last, plain, adapted, seen[0][1])
-
-
-def warn_of(found: Verdict) -> None:
-    """Say it to whoever called the library, if there is anything to say."""
-    if found.warning is not None:
-        warnings.warn(found.warning, RatesWarning, stacklevel=3)
 
 
 def worse(plain: Tally, adapted: Tally) -> bool:

@@ -251,7 +251,7 @@ def test_other_clients_and_functions_are_refused(tmp_path: Path) -> None:
     for number in (0, 2, 3):
         with pytest.raises(FederationError, match="client_names was"):
             train(linear(), renamed(number), settings, run_dir=tmp_path, resume=True)
-    with pytest.raises(FederationError, match=r"loss was 'ttpfl\.learning\.cross_entropy', now .*other_loss"):
+    with pytest.raises(FederationError, match=r"loss was 'ttpfl\.cross_entropy', now .*other_loss"):
         train(linear(), data(), settings, run_dir=tmp_path, resume=True, loss=other_loss)
     with pytest.raises(FederationError, match=r"logits was None, now it is '.*newest'"):
         train(linear(), data(), settings, run_dir=tmp_path, resume=True, logits=newest)

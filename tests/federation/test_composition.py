@@ -19,9 +19,10 @@ from ttpfl.checksum import sealed
 from ttpfl.errors import FederationError, RatesFileError
 from ttpfl.federation import LearnSettings, epsilon_of_rates, learn
 from ttpfl.federation.accountant import epsilon_of, epsilon_of_mu
+from ttpfl.federation.rate_average import average_rates
 from ttpfl.learning import draw_cohort, refine_rates
 from ttpfl.rate_rounds import learn_rates
-from ttpfl.rates import Rates, average_rates
+from ttpfl.rates import Rates
 
 PRIVATE = LearnSettings(
     rounds=2, batch_size=4, workers=0, privacy="central", clip=1e-3, noise=5.0, delta=1e-5

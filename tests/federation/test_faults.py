@@ -419,7 +419,7 @@ def test_bad_clients_are_refused_by_name(workers: int, caplog: pytest.LogCapture
         "empty": (x[:0], y[:0]),
     }
     with caplog.at_level(logging.WARNING, "ttpfl"):
-        got = train(linear(), {**good, **bad}, TrainSettings(**{**vars(settings), "minimum": 0.4}))
+        got = train(linear(), {**good, **bad}, TrainSettings(**{**vars(settings), "min_reply_fraction": 0.4}))
     without = train(linear(), good, settings)
     assert same_state(got.model, without.model)
     for record, other in zip(got.history, without.history, strict=True):
@@ -600,7 +600,7 @@ def test_a_round_with_too_few_answers_is_abandoned(tmp_path: Path) -> None:
         def on_round(self, state: RunState, record: Record) -> None:
             vectors.append((state.vector.clone(), {k: v.clone() for k, v in state.local.items()}))
 
-    settings = TrainSettings(rounds=4, batch_size=4, workers=0, minimum=0.5, buffers="local")
+    settings = TrainSettings(rounds=4, batch_size=4, workers=0, min_reply_fraction=0.5, buffers="local")
     got = train(mlp(), sick(tmp_path, {1}), settings, callbacks=[Watch()])
     assert [record["abandoned"] for record in got.history] == [False, True, False, False]
     assert got.history[1]["failed"] == ["client-0", "client-1", "client-2"]
@@ -643,7 +643,7 @@ def test_a_trimmed_mean_that_leaves_out_nobody_is_told(
 
 @pytest.mark.parametrize("minimum", [0.0, 0.5])
 def test_a_later_round_without_any_answer_is_abandoned(tmp_path: Path, minimum: float) -> None:
-    settings = TrainSettings(rounds=5, batch_size=4, workers=0, minimum=minimum)
+    settings = TrainSettings(rounds=5, batch_size=4, workers=0, min_reply_fraction=minimum)
     got = train(mlp(), sick(tmp_path, {1, 3}, count=4), settings)
     assert [record["abandoned"] for record in got.history] == [False, True, False, True, False]
     assert got.history[1]["failed"] == ["client-0", "client-1", "client-2", "client-3"]

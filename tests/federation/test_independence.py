@@ -40,7 +40,7 @@ def imported(module: str) -> set[str]:
         "ttpfl.federation.rate_work",
         "ttpfl.federation.rate_average",
         "ttpfl.federation.state_vector",
-        "ttpfl.federation.tally",
+        "ttpfl.tally",
         "ttpfl.federation.traffic",
         "ttpfl.learning",  # refinement at a client, and the sampler
     ],

@@ -1,13 +1,17 @@
-"""Rate learning on all cores: the core's `learn_rates` to the bit."""
+"""Rate learning: `federation.learn` and `learn_rates` are one loop, and the plain one to the bit."""
 
 import json
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from plain_loop import learn_plainly
 from small_clients import Bad, Noisy, clients, linear, mlp, pair
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 import ttpfl
@@ -17,6 +21,8 @@ from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, checkpoint, learn
 from ttpfl.federation.callbacks import RunInfo
 from ttpfl.federation.progress import communication
+from ttpfl.network import weights_hash
+from ttpfl.threads import threads
 
 
 def images(name: str, count: int = 5) -> dict[str, Any]:
@@ -25,19 +31,47 @@ def images(name: str, count: int = 5) -> dict[str, Any]:
     return {f"site-{n}": (inputs(9 + n), torch.randint(CLASSES, (9 + n,))) for n in range(count)}
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("workers", [None, 0, 1, 2, 3])
 @pytest.mark.parametrize("mode", ["batch", "online"])
-def test_the_same_bits_as_the_core(workers: int, mode: Any) -> None:
+def test_the_same_bits_as_the_plain_loop(workers: int | None, mode: Any) -> None:
+    """No workers: `learn_rates`."""
     model, data = make("mlp"), images("mlp")
-    shared = {"rounds": 3, "cohort": 4, "lr": 0.2, "batch_size": 4, "seed": 2}
-    expected = ttpfl.learn_rates(model, data, mode=mode, local_epochs=2, **shared)
+    shared = {"rounds": 3, "cohort": 4, "lr": 0.2, "batch_size": 4, "seed": 2, "local_epochs": 2}
+    expected = learn_plainly(model, data, mode=mode, **shared)
     with untouched(model):
-        got = learn(model, data, LearnSettings(mode=mode, epochs=2, workers=workers, **shared)).rates
+        if workers is None:
+            got = ttpfl.learn_rates(model, data, mode=mode, **shared)
+        else:
+            got = learn(model, data, LearnSettings(mode=mode, workers=workers, **shared)).rates
     assert torch.equal(got.values, expected.values)
     assert got.values.any()
     assert got.mode == mode
-    assert got.weights_hash == expected.weights_hash
+    assert got.weights_hash == weights_hash(model)
     assert got.learned["clients"] == 5
+    assert got.learned["local_epochs"] == 2
+    assert got.learned["checked"] == pytest.approx(expected.checked)
+
+
+def test_both_ways_with_all_kinds_of_rates() -> None:
+    """Where the last rates do harm, too: then both go back to the round that the plain loop goes back to."""
+    model, data = make("cnn18"), images("cnn18", 4)
+    for granularity, only, lr, check in (
+        ("layer", None, 0.3, True),
+        ("kind", "params", 4.0, True),
+        ("tensor", None, 4.0, True),
+        ("tensor", "stats", 0.1, False),
+    ):
+        begin = ttpfl.Rates.zeros(model, granularity, only)
+        chosen: dict[str, Any] = {"rounds": 5, "cohort": 2, "lr": lr, "batch_size": 5, "check": check}
+        expected = learn_plainly(model, data, rates=begin, **chosen)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ttpfl.RatesWarning)
+            one = ttpfl.learn_rates(model, data, rates=begin, **chosen)
+            other = learn(model, data, LearnSettings(workers=0, **chosen), rates=begin).rates
+        for got in (one, other):
+            assert torch.equal(got.values, expected.values)
+            assert got.learned["rounds"] == expected.rounds
+            assert got.learned.get("checked") == (expected.checked and pytest.approx(expected.checked))
 
 
 @pytest.mark.parametrize("granularity", ["layer", "kind"])
@@ -45,7 +79,7 @@ def test_convolutions_granularity_and_a_warm_start(granularity: Any) -> None:
     model, data = make("cnn18"), images("cnn18", 3)
     begin = ttpfl.Rates.zeros(model, granularity=granularity)
     begin.values += 0.01
-    expected = ttpfl.learn_rates(model, data, rounds=2, batch_size=5, rates=begin)
+    expected = learn_plainly(model, data, rounds=2, batch_size=5, rates=begin)
     got = learn(model, data, LearnSettings(rounds=2, batch_size=5, workers=2), rates=begin).rates
     assert torch.equal(got.values, expected.values)
     assert torch.equal(begin.values, torch.full_like(begin.values, 0.01))
@@ -56,7 +90,7 @@ def test_only_some_modules(only: Any, tmp_path: Path) -> None:
     """The ablation: the same as beginning with zeros for these modules, and part of what a run is."""
     model, data = make("mlp"), images("mlp")
     begin = ttpfl.Rates.zeros(model, only=only)
-    expected = ttpfl.learn_rates(model, data, rounds=2, batch_size=4, rates=begin)
+    expected = learn_plainly(model, data, rounds=2, batch_size=4, rates=begin)
     settings = LearnSettings(rounds=2, batch_size=4, workers=0, only=only)
     got = learn(model, data, settings, run_dir=tmp_path).rates
     assert torch.equal(got.values, expected.values)
@@ -119,7 +153,7 @@ def test_random_data_and_dataloaders() -> None:
         assert torch.equal(other.rates.values, results[0].rates.values)
         assert other.history == results[0].history
     fixed = {name: client for name, client in data().items() if name != "noisy"}
-    expected = ttpfl.learn_rates(model, fixed, rounds=3, batch_size=4)
+    expected = learn_plainly(model, fixed, rounds=3, batch_size=4)
     got = learn(model, fixed, LearnSettings(rounds=3, batch_size=4, workers=2)).rates
     assert torch.equal(got.values, expected.values)
 
@@ -127,9 +161,7 @@ def test_random_data_and_dataloaders() -> None:
 @pytest.mark.parametrize("average", ["median", "trimmed"])
 def test_robust_averages(average: str) -> None:
     model, data = mlp(), clients((8, 8, 8, 8, 8))
-    turns = torch.stack(
-        [ttpfl.learn_rates(model, [one], rounds=1, batch_size=4).values for one in data.values()]
-    )
+    turns = torch.stack([learn_plainly(model, [one], rounds=1, batch_size=4).values for one in data.values()])
     options = {"rounds": 1, "batch_size": 4, "workers": 2, "average": average, "trim": 0.2}
     got = learn(model, data, LearnSettings(**options)).rates.values
     ordered = turns.double().sort(0).values
@@ -220,14 +252,77 @@ def test_resume_with_another_network_of_the_same_weights_is_refused(
     assert "an earlier version, which did not note network: make sure" in caplog.text
 
 
-def test_bad_clients_are_left_out() -> None:
+def bad_clients() -> dict[str, tuple[Any, type[Exception], str]]:
+    """Clients that fail, and the error of each."""
     x, y = pair(8, 1)
-    good = clients((8, 8, 8))
+    return {
+        "broken": (Bad(), OSError, "the disk is broken"),
+        "empty": ((x[:0], y[:0]), ttpfl.BatchError, "no data"),
+        "nan": ((x * float("nan"), y), ttpfl.BatchError, "NaN or Inf in sample"),
+        "floats": ((x, y.float()), ttpfl.BatchError, r"labels of torch.float32 with shape \(8,\)"),
+        "one-hot": ((x, F.one_hot(y)), ttpfl.BatchError, r"labels of torch.int64 with shape \(8, "),
+        "negative": ((x, y - 1), ttpfl.BatchError, r"label -1 of sample \d+ is not a class in 0..2"),
+        "text": (("text", y), ttpfl.BatchError, "different lengths|holds no tensor"),
+    }
+
+
+def test_a_client_that_fails_is_left_out_of_learn() -> None:
+    good = clients((8,) * 7)
     settings = LearnSettings(rounds=2, batch_size=4, workers=2)
-    bad = {"broken": Bad(), "nan": (x * float("nan"), y), "empty": (x[:0], y[:0])}
+    bad = {name: data for name, (data, _, _) in bad_clients().items()}
     result = learn(mlp(), {**good, **bad}, settings)
-    assert result.history[0]["failed"] == ["broken", "empty", "nan"]
+    assert result.history[0]["failed"] == sorted(bad)
     assert torch.equal(result.rates.values, learn(mlp(), good, settings).rates.values)
+
+
+@pytest.mark.parametrize("name", bad_clients())
+def test_a_client_that_fails_ends_learn_rates(name: str) -> None:
+    """With its own error, which says who it was."""
+    model, (data, kind, message) = mlp(), bad_clients()[name]
+    with untouched(model), pytest.raises(kind, match=message) as caught:
+        ttpfl.learn_rates(model, {**clients((8,)), name: data}, rounds=1)
+    if kind is ttpfl.BatchError:
+        assert f"client '{name}', round 0" in caught.value.__notes__
+
+
+def test_learn_rates_keeps_the_threads_of_its_caller() -> None:
+    """`learn` has one per worker; `learn_rates` is alone on the machine."""
+    seen: dict[str, set[int]] = {"learn": set(), "learn_rates": set()}
+
+    def loss(way: str, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        seen[way].add(torch.get_num_threads())
+        return F.cross_entropy(logits, labels)
+
+    with threads(2):
+        ttpfl.learn_rates(mlp(), clients(), rounds=2, loss=partial(loss, "learn_rates"))
+        learn(mlp(), clients(), LearnSettings(rounds=2, workers=0), loss=partial(loss, "learn"))
+        assert torch.get_num_threads() == 2
+    assert seen == {"learn": {1}, "learn_rates": {2}}
+
+
+@pytest.mark.parametrize("way", ["learn", "learn_rates"])
+def test_a_warning_points_to_the_caller(way: str) -> None:
+    model, data = make("cnn18"), images("cnn18", 4)
+    chosen: dict[str, Any] = {"rounds": 5, "cohort": 2, "lr": 4.0, "batch_size": 5}
+    run = {
+        "learn": lambda: learn(model, data, LearnSettings(workers=0, **chosen)),
+        "learn_rates": lambda: ttpfl.learn_rates(model, data, **chosen),
+    }[way]
+    with pytest.warns(ttpfl.RatesWarning) as caught:
+        run()
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_random_data_of_learn_rates_follows_from_the_seed() -> None:
+    """The caller's generators play no part, and are left as they were."""
+    model, data = mlp(), [Noisy(pair(9, 1)), Noisy(pair(7, 2))]
+    results = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        with untouched(model):
+            results.append(ttpfl.learn_rates(model, data, rounds=3, batch_size=4).values)
+    assert torch.equal(*results)
+    assert not torch.equal(results[0], ttpfl.learn_rates(model, data, rounds=3, batch_size=4, seed=1).values)
 
 
 def test_early_stopping_and_evaluation() -> None:
@@ -257,7 +352,7 @@ def test_early_stopping_and_evaluation() -> None:
         ({"only": "weights"}, "only is 'weights'"),
         ({"trim": 0.5}, "trim is 0.5"),
         ({"direction_cache": -1}, "direction_cache is -1"),
-        ({"epochs": 0}, "epochs is 0"),
+        ({"local_epochs": 0}, "local_epochs is 0"),
         ({"rounds": 2.5}, "rounds is 2.5: it must be a whole number"),
         ({"cohort": "all"}, "cohort is 'all': it must be a whole number"),
         ({"seed": 0.5}, "seed is 0.5: it must be a whole number"),
@@ -272,6 +367,6 @@ def test_senseless_choices(options: dict[str, Any], message: str) -> None:
 def test_a_model_without_batchnorm_and_frozen_parts() -> None:
     model: nn.Module = linear()
     model.weight.requires_grad_(False)
-    expected = ttpfl.learn_rates(model, clients(), rounds=2, batch_size=4)
+    expected = learn_plainly(model, clients(), rounds=2, batch_size=4)
     got = learn(model, clients(), LearnSettings(rounds=2, batch_size=4, workers=2)).rates
     assert torch.equal(got.values, expected.values)

@@ -82,7 +82,7 @@ def test_epochs_against_formulas_in_double_precision(
     config = {("proximal" if name == "mu" else name): value for name, value in options.items()}
     for fast in (False, True):
         got = trained(
-            model, (x.double(), y), epochs=3, batch_size=4, lr=0.1, shuffle=False, fast=fast, **config
+            model, (x.double(), y), local_epochs=3, batch_size=4, lr=0.1, shuffle=False, fast=fast, **config
         )
         assert all(
             torch.allclose(a, b, rtol=0, atol=1e-12)
@@ -142,7 +142,7 @@ def forms() -> dict[str, Any]:
     [(form, shuffle) for form in forms() for shuffle in (False, True) if not (form == "loader" and shuffle)],
 )
 def test_data_in_every_form(form: str, shuffle: bool) -> None:
-    options = {"batch_size": 4, "epochs": 2, "shuffle": shuffle}
+    options = {"batch_size": 4, "local_epochs": 2, "shuffle": shuffle}
     expected = trained(linear(), forms()["pair"], **options)
     assert same_state(trained(linear(), forms()[form], **options), expected)
     left = LocalTrainer(linear(), TrainSettings(batch_size=4))

@@ -137,7 +137,7 @@ def test_one_client_and_one_step_is_exactly_sgd(
 
 
 def test_fedprox_without_mu_is_exactly_fedavg() -> None:
-    options = {"momentum": 0.5, "epochs": 2}
+    options = {"momentum": 0.5, "local_epochs": 2}
     fedavg = run(mlp(dropout=0.3), clients(), **options)
     assert same_state(run(mlp(dropout=0.3), clients(), algorithm="fedprox", mu=0.0, **options), fedavg)
     assert not same_state(run(mlp(dropout=0.3), clients(), algorithm="fedprox", mu=0.5, **options), fedavg)
@@ -208,13 +208,15 @@ def test_a_client_weighs_what_it_has_however_it_is_given(tmp_path: Path) -> None
             raise OSError("nobody has counted")
 
     big, small = pair(12, 1), pair(4, 2)
-    expected = run(linear(), [big, small], shuffle=False, epochs=4)
+    expected = run(linear(), [big, small], shuffle=False, local_epochs=4)
     for same in (
         DataLoader(TensorDataset(*big), 4),
         Subset(TensorDataset(*big), range(12)),
         Silent("big", big, tmp_path),
     ):
-        assert largest_difference(run(linear(), [same, small], shuffle=False, epochs=4), expected) < 1e-7
+        assert (
+            largest_difference(run(linear(), [same, small], shuffle=False, local_epochs=4), expected) < 1e-7
+        )
 
 
 def test_a_batchnorm_that_counts_its_batches() -> None:
@@ -357,7 +359,7 @@ def test_only_the_cohort_is_touched(tmp_path: Path, kept: bool) -> None:
 def test_a_client_weighs_as_much_as_it_has_in_every_form(epochs: int) -> None:
     """Also where batches are left out: 39 samples behind BatchNorm, in batches of 20."""
     (x, y), other = pair(39, 1), pair(20, 2)
-    settings = TrainSettings(rounds=1, batch_size=20, epochs=epochs, shuffle=False, workers=0)
+    settings = TrainSettings(rounds=1, batch_size=20, local_epochs=epochs, shuffle=False, workers=0)
 
     def with_form(form: Any) -> nn.Module:
         return train(mlp(), [form, other], settings).model
@@ -546,11 +548,11 @@ def test_callbacks_see_everything_and_are_closed_at_last() -> None:
         ({"workers": -1}, "workers is -1"),
         ({"lr": -1.0}, "lr is -1"),
         ({"lr": math.nan}, "lr is nan"),
-        ({"epochs": 0}, "epochs is 0"),
+        ({"local_epochs": 0}, "local_epochs is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"momentum": -1.0}, "momentum is -1.0"),
         ({"buffers": "mine"}, "'mine'"),
-        ({"minimum": 1.5}, "minimum is 1.5"),
+        ({"min_reply_fraction": 1.5}, "min_reply_fraction is 1.5"),
         ({"algorithm": "fedprox", "mu": -1.0}, "mu is -1"),
         ({"patience": 3, "validate_every": 2}, "validate_every=1"),
     ],

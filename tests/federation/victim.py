@@ -10,7 +10,7 @@ import torch
 from small_clients import Site, clients, mlp
 
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
-from ttpfl.federation.rate_learning import Learned
+from ttpfl.federation.rate_run import Learned
 from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.training import Trained
 

@@ -31,7 +31,6 @@ from in_process import (
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import LearnSettings, TrainSettings, epsilon_of_rates, learn, train
 from ttpfl.federation.accountant import epsilon_of
-from ttpfl.federation.tally import Tallies
 from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.messages import Task, answer_records, read_answer
 from ttpfl.flower.model_store import card_of
@@ -43,6 +42,7 @@ from ttpfl.flower.server_app import RemoteSite, carry_out
 from ttpfl.models import build, load_model, save_model
 from ttpfl.network import weights_hash
 from ttpfl.rates import Rates
+from ttpfl.tally import Tallies
 
 LEARN = LearnSettings(rounds=2, batch_size=6, lr=5.0, workers=0)
 PATIENT = Patience(deadline=60, longest=600)
@@ -459,7 +459,7 @@ def test_errors_do_not_cut_off_slow_sites(tmp_path: Path) -> None:
         for number, name in enumerate(NAMES)
     }
     grid = InProcessGrid(sites, seconds={"west": 100})
-    settings = replace(LEARN, rounds=1, minimum=0.0)
+    settings = replace(LEARN, rounds=1, min_reply_fraction=0.0)
     result, _, clock = learned(grid, tmp_path, settings)
     assert result.history[0]["failed"] == ["north", "south"]
     assert 200 <= clock.now < 310  # it had to ask for the model, too

@@ -189,15 +189,22 @@ def test_every_message_is_noted(site: Path, model: torch.nn.Module) -> None:
     assert (site.parent / "audit.jsonl").stat().st_mode & 0o077 == 0
 
 
+def test_the_old_name_of_a_bound() -> None:
+    """In `site.toml`, and in the settings of an order that was given to an earlier version."""
+    policy = Policy.read({"epochs": 3})
+    settings = {"rounds": 2, "epochs": 3}
+    assert policy.local_epochs == policy.check(Task("learn", 0, 0, 3, settings, "", "", {})).local_epochs == 3
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"kind": "steal"}, "'steal' are not allowed here"),
-        ({"settings": {**SETTINGS, "epochs": 99}}, "99 epochs are more than the 10 allowed"),
+        ({"settings": {**SETTINGS, "local_epochs": 99}}, "99 epochs are more than the 10 allowed"),
         ({"settings": {**SETTINGS, "batch_size": 1}}, "batches of 1 are smaller than the 2"),
         ({"settings": {**SETTINGS, "colour": 1}}, "settings make no sense"),
         ({"settings": {**SETTINGS, "lr": -1}}, "lr is -1"),
-        ({"settings": {**SETTINGS, "epochs": "many"}}, "settings make no sense"),
+        ({"settings": {**SETTINGS, "local_epochs": "many"}}, "settings make no sense"),
         ({"round": -1}, "round -1"),
         ({"client": 3}, "no client 3 of 3"),
         ({"model": "../../etc/passwd"}, "not the hash of a model"),

@@ -146,7 +146,7 @@ validation = 0.2
 [policy]
 kinds = ["learn"]
 models = ["shallow_cnn", "resnet18"]
-epochs = 10
+local_epochs = 10
 smallest_batch = 2
 fewest_samples = 10
 local_noise = 5.0

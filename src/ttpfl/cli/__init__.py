@@ -14,6 +14,7 @@ from ttpfl.cli.errors import DEBUG, EXIT_CODES
 from ttpfl.cli.group import Commands
 from ttpfl.cli.help_pages import PagedCommand, paragraphs
 from ttpfl.cli.messages import show_warnings
+from ttpfl.federation.settings import RENAMED
 
 # Panels of the help page and their commands, in the order of use.
 CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
@@ -62,6 +63,15 @@ def main() -> None:
     app(prog_name="ttpfl")
 
 
+def _present_name(option: str) -> str:
+    """The name of an option, also where a script gives its name in an earlier version.
+
+    >>> _present_name("epochs"), _present_name("rounds")
+    ('local-epochs', 'rounds')
+    """
+    return RENAMED[option].replace("_", "-") if option in RENAMED else option
+
+
 def _version(asked: bool) -> None:
     if asked:
         typer.echo(f"ttpfl {__version__}")
@@ -86,4 +96,10 @@ for _panel, _commands in CONTENTS.items():
             app.add_typer(_command, name=_name, rich_help_panel=_panel)
         else:
             _help = paragraphs(_command.__doc__)
-            app.command(_name, cls=PagedCommand, help=_help, rich_help_panel=_panel)(_command)
+            app.command(
+                _name,
+                cls=PagedCommand,
+                help=_help,
+                rich_help_panel=_panel,
+                context_settings={"token_normalize_func": _present_name},
+            )(_command)

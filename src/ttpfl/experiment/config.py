@@ -12,7 +12,7 @@ from ttpfl.data.registry import client_choices, options
 from ttpfl.data.setting import Setting
 from ttpfl.errors import RecipeError, TtpflError
 from ttpfl.evaluation.streams import ORDERS
-from ttpfl.federation.settings import LearnSettings, TrainSettings
+from ttpfl.federation.settings import LearnSettings, TrainSettings, with_new_names
 
 Tree = dict[str, Any]
 """Tables within tables, as TOML has them."""
@@ -142,6 +142,8 @@ def checked(section: str, said: Any) -> dict[str, Any]:
     """A section's keys and the kinds of its values, or an error that names the nearest known key."""
     if not isinstance(said, dict):
         raise RecipeError(f"{section} is {said!r}: it must be a table, such as [{section}]")
+    if section in ("train", "learn"):
+        said = with_new_names(said)
     known = keys(section)
     return {key: fitting(f"{section}.{key}", said[key], known_key(section, key, known)) for key in said}
 

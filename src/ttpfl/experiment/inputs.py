@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.experiment.config import Config, Test
-from ttpfl.federation.settings import RunSettings
+from ttpfl.federation.settings import RENAMED, RunSettings
 from ttpfl.methods import Method
 from ttpfl.models.build import MODELS
 
@@ -100,6 +100,7 @@ _LIBRARY = __name__.partition(".")[0]
 
 
 def _choices(settings: RunSettings) -> Inputs:
-    """What was chosen other than by default: a setting that is added to the library changes no key."""
-    defaults = type(settings)().decisive()
-    return {name: value for name, value in settings.decisive().items() if value != defaults[name]}
+    """What was chosen other than by default: a setting that is added or renamed changes no key."""
+    defaults, old = type(settings)().decisive(), {new: old for old, new in RENAMED.items()}
+    chosen = settings.decisive().items()
+    return {old.get(name, name): value for name, value in chosen if value != defaults[name]}

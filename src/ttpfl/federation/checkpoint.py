@@ -20,7 +20,7 @@ from ttpfl._version import __version__
 from ttpfl.checksum import is_sound, sealed
 from ttpfl.errors import FederationError
 from ttpfl.federation.callbacks import Callback, RunInfo
-from ttpfl.federation.identity import DIFFERENCE_IS_A_RISK
+from ttpfl.federation.identity import DIFFERENCE_IS_A_RISK, as_of_now
 from ttpfl.federation.state import Record, RunState
 from ttpfl.files import written_in_one_step
 from ttpfl.reading import parse_json, regular_size
@@ -97,7 +97,7 @@ def newest(directory: Path, identity: dict[str, Any]) -> RunState | None:
         except _DamagedError as damage:
             log.warning("%s is damaged (%s): going back to the one before", path, damage)
             continue
-        _check_same_run(path, found, identity)
+        _check_same_run(path, as_of_now(found), identity)
         return state
     return None
 
@@ -202,15 +202,8 @@ def _kept(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[int, K
 
 def _check_shapes(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """A checksum that is right says nothing about whoever wrote the file."""
-    kinds = {
-        "identity": dict,
-        "history": list,
-        "local": list,
-        "round": int,
-        "best_round": int,
-        "stopped": bool,
-    }
-    for name, kind in kinds.items():
+    kinds = {"identity": dict, "history": list, "local": list, "round": int}
+    for name, kind in {**kinds, "best_round": int, "stopped": bool}.items():
         if type(card[name]) is not kind:
             raise _DamagedError(f"{name} is {card[name]!r}")
     if card["best_loss"] is not None and type(card["best_loss"]) not in (int, float):

@@ -1,17 +1,18 @@
-"""The simplest engine: one client after the other, in this process."""
+"""Engines in this process: one client after the other. What a client's failure means is decided here."""
 
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from ttpfl.errors import noted
 from ttpfl.federation.jobs import Answer, Job, MakeWork, Work
 from ttpfl.federation.state import Report
-from ttpfl.threads import single_thread
+from ttpfl.threads import single_thread, threads
 
 
 class Serial:
-    """One client after the other, in this process.
+    """One client after the other. A client that fails is left out of the round.
 
     >>> def make_work():
     ...     def double(job, message, answer):
@@ -37,6 +38,24 @@ class Serial:
 
     def close(self) -> None:
         """Nothing was started."""
+
+
+class Strict(Serial):
+    """One client after the other, with as many threads as the caller has. The first failure ends the run.
+
+    The error is the client's own, with a note that names the client and the round.
+    """
+
+    def __init__(self, make_work: MakeWork, length: int, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(make_work, length, dtype)
+        self._threads = torch.get_num_threads()
+
+    def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[Answer]:
+        """The answers of all jobs, in their order."""
+        for job in jobs:
+            with threads(self._threads), noted(f"client {job.name!r}, round {job.round}"):
+                report = self._work(job, message, self._answer)
+            yield Answer(job, self._answer, report, None)
 
 
 def attempt(work: Work, job: Job, message: Tensor, answer: Tensor) -> tuple[Report, str | None]:

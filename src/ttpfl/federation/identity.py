@@ -9,7 +9,10 @@ from typing import Any
 import torch
 
 from ttpfl.federation.roster import Roster
+from ttpfl.federation.settings import with_new_names
 
+LIBRARY = __name__.partition(".")[0]
+FUNCTIONS = ("objective", "loss", "logits")
 MOST_NAMES = 1000
 DIFFERENCE_IS_A_RISK = ("torch",)
 """Where a difference may change bits, but does not make another run."""
@@ -42,14 +45,31 @@ def names_hash(roster: Roster) -> str:
 
 
 def function_name(function: Callable[..., Any] | None) -> str | None:
-    """Where a function comes from; its address, which is another one in every process, is left out.
+    """A name that is the same in every process, so without the function's address.
 
-    >>> function_name(partial(print, end=""))
-    'builtins.print'
+    Functions of this library are named without their module, which may be another one in later versions.
+
+    >>> function_name(partial(print, end="")), function_name(function_name)
+    ('builtins.print', 'ttpfl.function_name')
     """
     while isinstance(function, partial):
         function = function.func
     if function is None:
         return None
     named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"
+    return _without_module(f"{named.__module__}.{named.__qualname__}")
+
+
+def _without_module(name: str) -> str:
+    return f"{LIBRARY}.{name.rpartition('.')[2]}" if name.startswith(f"{LIBRARY}.") else name
+
+
+def as_of_now(identity: dict[str, Any]) -> dict[str, Any]:
+    """An identity that an earlier version wrote, as this version would write it.
+
+    >>> as_of_now({"epochs": 2, "objective": "ttpfl.direction.entropy", "loss": "own.losses.focal"})
+    {'local_epochs': 2, 'objective': 'ttpfl.entropy', 'loss': 'own.losses.focal'}
+    """
+    found = with_new_names(identity)
+    names = {what: found[what] for what in FUNCTIONS if isinstance(found.get(what), str)}
+    return found | {what: _without_module(name) for what, name in names.items()}

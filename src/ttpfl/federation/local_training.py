@@ -88,7 +88,7 @@ class LocalTrainer:
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         anchors = [p.detach().clone() for p in parameters] if self._proximal else []
         sgd = SGD(parameters, settings.lr, settings.momentum, settings.weight_decay)
-        for _ in range(settings.epochs):
+        for _ in range(settings.local_epochs):
             for inputs, labels in self._epoch(client):
                 self.model.zero_grad()
                 logits = self._forward(inputs)

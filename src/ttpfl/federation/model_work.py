@@ -18,8 +18,7 @@ from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import Layout, pack
-from ttpfl.federation.tally import Tallies
-from ttpfl.tally import Tally
+from ttpfl.tally import Tallies, Tally
 
 ALGORITHMS: dict[str, Callable[[TrainSettings], Algorithm]] = {
     "fedavg": lambda settings: FedAvg(),
@@ -70,7 +69,7 @@ class ModelWork:
         trained = trainer.train(data, seed)
         pack(trainer.model, answer)
         return {
-            "samples": trainer.seen // settings.epochs,
+            "samples": trainer.seen // settings.local_epochs,
             "tallies": {**tallies, "train": trained.sums()},
         }
 

@@ -23,12 +23,11 @@ from ttpfl.federation.rate_average import combined, least_answers
 from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.federation.state import Record, Report, RunState
-from ttpfl.federation.tally import Tallies
 from ttpfl.inputs import Client, client_batches
-from ttpfl.learning import Loss, adapted_tally, refine, same_order
-from ttpfl.randomness import seeded
+from ttpfl.learning import Loss, adapted_tally, refine
+from ttpfl.randomness import same_order, seeded
 from ttpfl.rates import Mode, Rates
-from ttpfl.tally import Tally
+from ttpfl.tally import Tallies, Tally
 from ttpfl.twin import Twin
 
 log = logging.getLogger("ttpfl")
@@ -59,19 +58,10 @@ class RatesWork:
         data = self.roster.data(job.client, "validation", (settings.seed, job.client))
         if job.judge:
             return {"adapted": self._judged(job.client, data, rates).sums()}
-        for _ in range(settings.epochs):
+        for _ in range(settings.local_epochs):
             with self._batches(job.client, data) as batches:
-                rates = refine(
-                    self.twin,
-                    rates,
-                    batches,
-                    settings.lr,
-                    mode,
-                    self.cache,
-                    self.objective,
-                    self.loss,
-                    observe=tally.add,
-                )
+                how = (settings.lr, mode, self.cache, self.objective, self.loss)
+                rates = refine(self.twin, rates, batches, *how, observe=tally.add)
         if not tally.samples:
             raise BatchError("the client has no data: leave it out")
         answer.copy_(self._released(job, message, rates.values))

@@ -129,7 +129,7 @@ def _one_round(
         "clients": len(jobs),
         "failed": sorted(name for name, _ in failures),
     }
-    record["abandoned"] = not good or good < settings.minimum * len(jobs) or not server.enough()
+    record["abandoned"] = not good or good < settings.min_reply_fraction * len(jobs) or not server.enough()
     vector = state.vector if record["abandoned"] else server.finish()
     if not _sound(vector, state.vector):
         log.warning("round %d: what the server made of the answers is not finite", state.round)

@@ -6,10 +6,10 @@ import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from ttpfl.errors import FederationError
 from ttpfl.federation import checkpoint
 from ttpfl.federation.callbacks import Callback, EarlyStopping, Evaluation, History, RunInfo
 from ttpfl.federation.checkpoint import Checkpoints
-from ttpfl.federation.engine import Serial
+from ttpfl.federation.engine import Serial, Strict
 from ttpfl.federation.folder_lock import locked
 from ttpfl.federation.interruption import Interrupted
 from ttpfl.federation.jobs import Engine, Job, MakeEngine, MakeWork
@@ -36,7 +36,8 @@ log = logging.getLogger("ttpfl")
 
 Judge = Callable[[Tensor], list[Report]]
 """From a vector to what each client says about it."""
-Finish = Callable[[RunState, Judge], None]
+T = TypeVar("T")
+Finish = Callable[[RunState, Judge], T]
 """What is done after the last round, while the clients can still be asked."""
 
 
@@ -55,6 +56,8 @@ class Session:
     """What, beside the settings, makes the run what it is; only runs that are kept are asked."""
     make_engine: MakeEngine | None = None
     """Where clients work; on this machine, if None."""
+    strict: bool = False
+    """Whether a client's failure ends the run; then clients work in this process."""
 
     def run(
         self,
@@ -63,49 +66,38 @@ class Session:
         resume: bool,
         callbacks: Sequence[Callback],
         evaluate: Callable[[Tensor], Mapping[str, float]] | None,
-        finish: Finish | None = None,
-    ) -> RunState:
-        """From `begin`, or from the newest checkpoint, to the last round; then `finish`, if given."""
+        finish: Finish[T] | None = None,
+    ) -> tuple[RunState, T | None]:
+        """From `begin`, or from the newest checkpoint, to the last round; then `finish`, if given.
+
+        Returns the last state, and what `finish` gave.
+        """
+        directory = None if run_dir is None else Path(run_dir)
         with ExitStack() as at_last:
             for callback in reversed(callbacks):  # the first is closed first
                 at_last.callback(callback.close)
-            if run_dir is None:
-                if resume:
-                    raise FederationError("there is nothing to resume from: pass run_dir=")
-                return self._go_on(RunState(begin.clone()), None, callbacks, evaluate, finish)
-            directory = Path(run_dir)
-            directory.mkdir(parents=True, exist_ok=True)
-            with locked(directory):
-                state = self._found(directory, resume) or RunState(begin.clone())
-                return self._go_on(state, directory, callbacks, evaluate, finish)
+            if directory is not None:
+                directory.mkdir(parents=True, exist_ok=True)
+                at_last.enter_context(locked(directory))
+            state = self._found(directory, resume) or RunState(begin.clone())
+            done = state.round >= self.settings.rounds or state.stopped
+            if done and finish is None:
+                return state, None
+            around = self._callbacks(directory, callbacks, evaluate)
+            engine = self._engine(len(state.vector), state.vector.dtype)
+            at_last.callback(engine.close)
+            try:
+                if not done:
+                    self._run_rounds(state, engine, around)
+                judge = partial(self._judged, engine, state.round)
+                return state, None if finish is None else finish(state, judge)
+            except Interrupted:
+                raise Interrupted(_farewell(state, directory)) from None
 
-    def _go_on(
-        self,
-        state: RunState,
-        directory: Path | None,
-        callbacks: Sequence[Callback],
-        evaluate: Callable[[Tensor], Mapping[str, float]] | None,
-        finish: Finish | None,
-    ) -> RunState:
-        done = state.round >= self.settings.rounds or state.stopped
-        if done and finish is None:
-            return state
-        around = self._callbacks(directory, callbacks, evaluate)
-        engine = self._engine(len(state.vector), state.vector.dtype)
-        size = state.vector.element_size()
-        traffic = Traffic(
-            self.info.model_numbers * size, self.info.vector_numbers * size, once=self.info.kind == "learn"
-        )
-        try:
-            if not done:
-                run_rounds(state, self.settings, self.info, self.roster, self.server, engine, traffic, around)
-            if finish is not None:
-                finish(state, lambda vector: self._judged(engine, state.round, vector))
-        except Interrupted:
-            raise Interrupted(_farewell(state, directory)) from None
-        finally:
-            engine.close()
-        return state
+    def _run_rounds(self, state: RunState, engine: Engine, callbacks: Sequence[Callback]) -> None:
+        info, size = self.info, state.vector.element_size()
+        traffic = Traffic(info.model_numbers * size, info.vector_numbers * size, once=info.kind == "learn")
+        run_rounds(state, self.settings, info, self.roster, self.server, engine, traffic, callbacks)
 
     def _judged(self, engine: Engine, rounds: int, vector: Tensor) -> list[Report]:
         """What recent clients say about a vector on their validation data; those that fail say nothing."""
@@ -119,8 +111,12 @@ class Session:
                 reports += [answer.report for answer in answers if answer.failure is None]
         return reports
 
-    def _found(self, directory: Path, resume: bool) -> RunState | None:
+    def _found(self, directory: Path | None, resume: bool) -> RunState | None:
         """What there is to go on with."""
+        if directory is None:
+            if resume:
+                raise FederationError("there is nothing to resume from: pass run_dir=")
+            return None
         if not resume:
             if any((directory / checkpoint.FOLDER).glob("*.safetensors")):
                 raise FederationError(
@@ -172,6 +168,8 @@ class Session:
     def _engine(self, length: int, dtype: torch.dtype) -> Engine:
         if self.make_engine is not None:
             return self.make_engine(length, dtype)
+        if self.strict:
+            return Strict(self.make_work, length, dtype)
         workers = cores() if self.settings.workers is None else self.settings.workers
         if workers and "fork" not in multiprocessing.get_all_start_methods():
             log.warning("this system cannot fork processes: computing in this one")

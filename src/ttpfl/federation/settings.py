@@ -1,7 +1,10 @@
 """What can be chosen about a run. Functions and command line take the same names."""
 
 import sys
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -9,6 +12,35 @@ from ttpfl.errors import FederationError
 from ttpfl.federation.accountant import check_delta
 
 T = TypeVar("T")
+
+RENAMED = {"epochs": "local_epochs", "minimum": "min_reply_fraction"}
+"""Settings of earlier versions, which are still read, by their old names."""
+
+
+def with_new_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as an earlier version wrote them, under the names of this version.
+
+    >>> with_new_names({"rounds": 3, "epochs": 2})
+    {'rounds': 3, 'local_epochs': 2}
+    """
+    for old in RENAMED.keys() & given.keys():
+        if RENAMED[old] in given:
+            raise FederationError(f"{old} is the old name of {RENAMED[old]}: give {RENAMED[old]} alone")
+    return {RENAMED.get(name, name): value for name, value in given.items()}
+
+
+def takes_old_names(kind: type[T]) -> type[T]:
+    """Let a settings class take old names as keywords, with a DeprecationWarning."""
+    init: Callable[..., None] = kind.__init__
+
+    @wraps(init)
+    def renaming(self: T, *args: Any, **given: Any) -> None:
+        for old in RENAMED.keys() & given.keys():
+            warnings.warn(f"{old}= is now {RENAMED[old]}=", DeprecationWarning, stacklevel=2)
+        init(self, *args, **with_new_names(given))
+
+    kind.__init__ = renaming  # type: ignore[assignment]
+    return kind
 
 
 def choice(default: T, help: str, free: bool = False) -> T:
@@ -23,7 +55,7 @@ class RunSettings:
     rounds: int = choice(200, "total number of rounds", free=True)
     cohort: int | None = choice(None, "clients per round; all by default")
     seed: int = choice(0, "random seed")
-    minimum: float = choice(
+    min_reply_fraction: float = choice(
         0.5, "minimum fraction of a cohort that must reply; otherwise the round is abandoned"
     )
     patience: int | None = choice(
@@ -37,14 +69,22 @@ class RunSettings:
     eval_every: int = choice(0, "evaluate on target clients every n rounds; 0 disables it")
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "cohort", "patience", "checkpoint_every", "keep", "epochs", "batch_size"):
+        for name in (
+            "rounds",
+            "cohort",
+            "patience",
+            "checkpoint_every",
+            "keep",
+            "local_epochs",
+            "batch_size",
+        ):
             self._whole(name, 1)
         for name in ("seed", "workers", "eval_every", "validate_every", "direction_cache"):
             self._whole(name, 0)
         for name in ("momentum", "weight_decay"):
             self._at_least(name, 0)
-        if not 0 <= self.minimum <= 1:
-            raise FederationError(f"minimum is {self.minimum}: it must lie between 0 and 1")
+        if not 0 <= self.min_reply_fraction <= 1:
+            raise FederationError(f"min_reply_fraction is {self.min_reply_fraction}: it must lie between 0 and 1")
         if not getattr(self, "lr", 1) > 0:
             raise FederationError(f"lr is {getattr(self, 'lr', 1)}: it must be positive")
 
@@ -65,6 +105,7 @@ class RunSettings:
         return {name: value for name, value in asdict(self).items() if name not in free}
 
 
+@takes_old_names
 @dataclass(frozen=True)
 class TrainSettings(RunSettings):
     """How a global model is trained. The defaults are the paper's for the shallow CNN.
@@ -78,7 +119,7 @@ class TrainSettings(RunSettings):
     algorithm: str = choice("fedavg", "federated algorithm: fedavg, fedprox or qffl")
     mu: float = choice(0.01, "fedprox: weight of the proximal term")
     q: float = choice(1.0, "qffl: fairness exponent")
-    epochs: int = choice(1, "local epochs per round")
+    local_epochs: int = choice(1, "local epochs per round")
     batch_size: int = choice(20, "batch size")
     lr: float = choice(0.1, "learning rate of the clients' SGD")
     momentum: float = choice(0.0, "momentum of the clients' SGD")
@@ -99,11 +140,12 @@ class TrainSettings(RunSettings):
             raise FederationError("patience looks at validation data in every round: set validate_every=1")
 
 
+@takes_old_names
 @dataclass(frozen=True)
 class LearnSettings(RunSettings):
     """How rates are learned. The defaults are the paper's for CIFAR-10, but for the cohort (60 there)."""
 
-    epochs: int = choice(1, "local epochs per round")
+    local_epochs: int = choice(1, "local epochs per round")
     batch_size: int = choice(20, "batch size; use the one expected at test time")
     lr: float = choice(0.1, "learning rate of the rates")
     mode: str = choice(

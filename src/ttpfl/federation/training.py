@@ -4,6 +4,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from math import log
 from os import PathLike
 from pathlib import Path
@@ -56,72 +57,63 @@ def train(
 ) -> Trained:
     """Train a copy of `model` over clients by federated averaging.
 
-    Args:
-        model: where to begin; it is not changed.
-        clients: a population's source clients, or data as `learn_rates` takes it.
-        settings: what can be chosen; see `TrainSettings`.
-        run_dir: where checkpoints, history and at last `model.safetensors` are kept; nothing is, if None.
-        resume: go on with the newest checkpoint in `run_dir`. The result is the same to the bit as that of
-            a run that was never interrupted.
-        callbacks: more things to happen beside the run.
-        evaluate: gives figures on target clients for a model; called every `eval_every` rounds.
-        loss: from logits and labels to the loss.
-        logits: from the model's output to logits.
-        card: plain data to keep in `model.safetensors`; see `save_model`.
-        engine: makes what carries the work to the clients; processes on this machine, if None.
+    A client that fails is left out of the round with a warning; see `TrainSettings.min_reply_fraction`.
 
-    >>> _ = torch.manual_seed(0)
+    Args:
+        model: The model to start from; it is not changed.
+        clients: A population's source clients, or data as `learn_rates` takes it.
+        settings: What can be chosen; see `TrainSettings`.
+        run_dir: Folder for checkpoints, history and finally `model.safetensors`; nothing is kept if None.
+        resume: Resume from the newest checkpoint in `run_dir`, with the same bits as without interruption.
+        callbacks: Further callbacks.
+        evaluate: Returns metrics on target clients for a model; called every `eval_every` rounds.
+        loss: From logits and labels to the loss.
+        logits: From the model's output to logits.
+        card: Plain data to keep in `model.safetensors`; see `save_model`.
+        engine: Makes the engine that carries work to clients; processes on this machine if None.
+
     >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in ("north", "south")}
     >>> trained = train(nn.Linear(3, 2), clients, TrainSettings(rounds=2, batch_size=4, workers=0))
     >>> [record["round"] for record in trained.history]
     [0, 1]
     """
     settings, model = settings or TrainSettings(), uncompiled(model)
-    roster, layout = Roster(clients), layout_of(model)
-    algorithm, cohort = algorithm_of(settings), roster.cohort(settings.cohort)
-    session = Session(
-        RunInfo("train", settings.rounds, len(roster), cohort, layout.length, layout.length),
-        settings,
-        roster,
-        ModelServer(algorithm, layout, settings.lr, local=settings.buffers == "local"),
-        lambda: ModelWork(
-            LocalTrainer(copy.deepcopy(model), settings, algorithm.proximal, loss, logits),
-            roster,
-            layout,
-            settings,
-            algorithm.needs_loss_before,
-        ),
-        sticky=False,
-        identity=lambda: {
-            "kind": "train",
-            "model": model_hash(model),
-            **common(roster, loss=loss, logits=logits),
-        },
-        make_engine=engine,
-    )
+    session, layout = _session(model, Roster(clients), settings, loss, logits, engine), layout_of(model)
     begin = pack(model, torch.empty(layout.length, dtype=layout.dtype))
     judge = None if evaluate is None else lambda vector: evaluate(with_state(model, vector))
-    findings: list[Finding] = []
-    state = session.run(
-        begin,
-        run_dir,
-        resume,
-        callbacks,
-        judge,
-        # Not over real sites, which are asked for models alone.
-        (lambda state, judge: findings.append(_looked_at(begin, state, judge)))
-        if settings.check and engine is None
-        else None,
-    )
+    # Real sites are asked for models alone.
+    finish = partial(_looked_at, begin) if settings.check and engine is None else None
+    state, finding = session.run(begin, run_dir, resume, callbacks, judge, finish)
     result = with_state(model, state.result)
     if run_dir is not None:
-        said: dict[str, Any] = {"trained": asdict(settings)}
-        if findings:
-            said["checked"] = findings[0].now.recorded()
-        save_model(Path(run_dir) / "model.safetensors", result, **{**said, **(card or {})})
-    if findings:  # now that nothing can be lost
-        findings[0].warn(settings.lr)
+        checked = {} if finding is None else {"checked": finding.now.recorded()}
+        said = {"trained": asdict(settings), **checked, **(card or {})}
+        save_model(Path(run_dir) / "model.safetensors", result, **said)
+    if finding is not None:  # now that nothing can be lost
+        finding.warn(settings.lr)
     return Trained(result, state.history)
+
+
+def _session(
+    model: nn.Module,
+    roster: Roster,
+    settings: TrainSettings,
+    loss: Loss,
+    logits: Readout | None,
+    engine: MakeEngine | None,
+) -> Session:
+    layout, algorithm, cohort = layout_of(model), algorithm_of(settings), roster.cohort(settings.cohort)
+
+    def work() -> ModelWork:
+        trainer = LocalTrainer(copy.deepcopy(model), settings, algorithm.proximal, loss, logits)
+        return ModelWork(trainer, roster, layout, settings, algorithm.needs_loss_before)
+
+    def identity() -> dict[str, Any]:
+        return {"kind": "train", "model": model_hash(model), **common(roster, loss=loss, logits=logits)}
+
+    info = RunInfo("train", settings.rounds, len(roster), cohort, layout.length, layout.length)
+    server = ModelServer(algorithm, layout, settings.lr, local=settings.buffers == "local")
+    return Session(info, settings, roster, server, work, sticky=False, identity=identity, make_engine=engine)
 
 
 class Finding(NamedTuple):

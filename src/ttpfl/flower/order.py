@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.errors import FederationError
+from ttpfl.federation.settings import with_new_names
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.patience import Patience
 from ttpfl.reading import read_json
@@ -54,9 +55,10 @@ class Order:
             said = read_json(path)
         except ValueError as error:
             raise FederationError(f"{path} is not sound JSON ({error}): give the order again") from None
-        if not isinstance(said, dict) or said.keys() != {entry.name for entry in fields(cls)}:
+        known = isinstance(said, dict) and said.keys() == {entry.name for entry in fields(cls)}
+        if not known or not isinstance(said["settings"], dict):
             raise FederationError(f"{path} is not an order of this version: give it again")
-        return cls(**said)
+        return cls(**{**said, "settings": with_new_names(said["settings"])})
 
 
 def write_outcome(out: str, token: str, failure: str | None) -> None:

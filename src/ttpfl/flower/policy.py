@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.federation.accountant import SENSITIVITY, check_delta, epsilon_of_mu
-from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
+from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings, with_new_names
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.messages import ModelCard, Task
 from ttpfl.flower.typed import check_types
@@ -49,7 +49,7 @@ class Policy:
     """Models that are kept here; the one that was not used for the longest time is removed for a new one."""
     largest_rate: float = 1000.0
     """Of the numbers that come with a task of learning."""
-    epochs: int = 10
+    local_epochs: int = 10
     rounds: int = 100_000
     smallest_batch: int = 2
     fewest_samples: int = 10
@@ -90,6 +90,7 @@ class Policy:
         known = [entry.name for entry in fields(cls)]
         if not isinstance(table, dict):
             raise FederationError(f"policy is {table!r:.60}: it must be a table, [policy]")
+        table = with_new_names(table)
         for name in table:
             if name not in known:
                 raise FederationError(f"[policy] has no {name!r}; it has: {', '.join(known)}")
@@ -101,12 +102,14 @@ class Policy:
         if task.kind not in self.kinds:
             raise RefusedError(f"tasks of the kind {task.kind!r} are not allowed here")
         try:
-            settings = SETTINGS[task.kind](**task.settings)
+            settings = SETTINGS[task.kind](**with_new_names(task.settings))
         except (TypeError, FederationError) as error:
             raise RefusedError(f"the settings make no sense: {error}") from None
-        asked = {name: getattr(settings, name) for name in ("epochs", "batch_size")}
-        if asked["epochs"] > self.epochs:
-            raise RefusedError(f"{asked['epochs']} epochs are more than the {self.epochs} allowed here")
+        asked = {name: getattr(settings, name) for name in ("local_epochs", "batch_size")}
+        if asked["local_epochs"] > self.local_epochs:
+            raise RefusedError(
+                f"{asked['local_epochs']} epochs are more than the {self.local_epochs} allowed here"
+            )
         if asked["batch_size"] < self.smallest_batch:
             raise RefusedError(
                 f"batches of {asked['batch_size']} are smaller than the {self.smallest_batch} allowed here"

@@ -19,7 +19,7 @@ from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, trai
 from ttpfl.federation.accountant import in_words
 from ttpfl.federation.jobs import MakeEngine
 from ttpfl.federation.progress import TensorBoard
-from ttpfl.federation.rate_learning import first_rates
+from ttpfl.federation.rate_run import first_rates
 from ttpfl.federation.state import Record, RunState
 from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.identity import Identity
