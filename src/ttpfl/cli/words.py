@@ -15,11 +15,11 @@ _SETTINGS = {entry.name for kind in (TrainSettings, LearnSettings) for entry in 
     "shift",
     "resume",
 }
-# `seed is` speaks of an option of a data set: the command line checks its own seed before the library does.
+# `seed` speaks of an option of a data set: the command line checks its own seed before the library does.
 _NAMES = "|".join(sorted(_SETTINGS - {"seed"}))
 _VALUE = r"(?:-?\d|'|nan|-?inf|None|True|False)"
 _SENTENCE = re.compile(
-    rf"(?<![\w.-])(?:(?<=lower )lr|(?<=another )lr|(?:{_NAMES})(?= (?:is|was) {_VALUE}))\b"
+    rf"(?<![\w.-])(?:(?<=lower )lr|(?<=another )lr|(?:{_NAMES})(?= (?:is|was) {_VALUE}| must be ))\b"
 )
 
 
@@ -32,8 +32,8 @@ def as_options(message: str, command: str | None) -> str:
     'pictures have 2 sizes: pass --set data.options.image_size=48 to resize them'
     >>> as_options("use average='median', or set validate_every=1 (data_dir= names another)", "learn")
     'use --average median, or set --validate-every 1 (--data-dir names another)'
-    >>> as_options("batch_size is 0: it must be at least 1", "learn")
-    '--batch-size is 0: it must be at least 1'
+    >>> as_options("batch_size must be a positive integer, got 0", "learn")
+    '--batch-size must be a positive integer, got 0'
     """
     message = _DOWNLOAD.sub(r"`ttpfl data download \1`", message)
     message = _ARGUMENT.sub(_spelling(command), message)
