@@ -128,7 +128,7 @@ def test_predictions_are_never_nan(tmp_path: Path, model_file: Path) -> None:
     ("change", "words"),
     [
         ({"signature": 5}, "signature that is no table but 5"),
-        ({"signature": {**SIGNATURE, "classes": 5}}, "classes is 5: it must be a list"),
+        ({"signature": {**SIGNATURE, "classes": 5}}, "classes must be a list, got 5"),
         ({"signature": {**SIGNATURE, "classes": [1, 2]}}, "the class 1 is no text"),
         ({"signature": {**SIGNATURE, "classes": ["a", {}]}}, "the class {} is no text"),
         ({"signature": {**SIGNATURE, "classes": ["a"] * 200_000}}, "the class 'a' is there twice"),

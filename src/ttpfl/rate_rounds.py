@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from ttpfl.learning import (
 )
 from ttpfl.network import weights_hash
 from ttpfl.rates import Mode, Rates, average_rates
+from ttpfl.settings_kit import integer
 from ttpfl.tally import Tally
 from ttpfl.twin import Readout, Twin
 from ttpfl.verdict import Candidate, Kept, keep, returnable, verdict, warn_of
@@ -208,8 +208,6 @@ def _at_least_one(batches: Iterable[Any]) -> Iterator[Any]:
 def _check_counts(named: Mapping[Any, Client], **counts: int) -> None:
     if not named:
         raise BatchError("no clients: pass at least one")
-    for name, count in counts.items():
-        if not isinstance(count, Integral) or count < 1:
-            raise RatesError(f"{name} is {count!r}: it must be a whole number, at least 1")
+    integer(1).check(RatesError, **counts)
     if counts["cohort"] > len(named):
         raise RatesError(f"cohort is {counts['cohort']}, but there are only {len(named)} clients")

@@ -5,7 +5,7 @@ A `Rule` says what a value may be. Call it directly (`Rule.check`), put it in th
 chooses the type of the error; its text has the same form everywhere.
 """
 
-import sys
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -55,10 +55,10 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    return real and bool(
-        abs(value) <= sys.float_info.max
-    )  # neither infinite nor NaN, and integers fit a float
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def integer(least: int | None = None, most: int | None = None) -> Rule:

@@ -443,7 +443,7 @@ def test_an_answer_of_endless_cost_is_refused(tmp_path: Path) -> None:
 def test_noise_and_clip_are_finite_numbers(name: str, value: Any) -> None:
     policy = Policy(kinds=["learn"], local_noise=5.0, epsilon=1.0)
     settings = {"privacy": "local", "noise": 5.0, "clip": 0.1, name: value}
-    with pytest.raises(RefusedError, match=f"{name} is .*: it must be a finite number"):
+    with pytest.raises(RefusedError, match=f"{name} must be a .* number, got "):
         policy.check(Task("learn", 0, 0, 3, settings, "a" * 64, "f", {}))
 
 
@@ -467,15 +467,30 @@ def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) 
         ('name = "n"\ncolour = 1', "no 'colour'"),
         ('name = "n"\nlayout = "folder"', "list all classes"),
         ('name = "n"\nlayout = "tape"', "'tape'"),
-        ('name = "n"\n[policy]\nkind = []', "no 'kind'"),
-        ('name = "n"\n[policy]\nkinds = ["x"]', "'x' is not one of"),
+        ('name = "n"\n[policy]\nkind = []', "unknown key 'kind' in policy; did you mean 'kinds'"),
+        ('name = "n"\n[policy]\nkinds = ["x"]', "unknown task 'x' in policy.kinds"),
         ('name = "n"\n[policy]\nepsilon = 1.0', "set local_noise"),
-        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 0', "local_noise is 0: it must be positive"),
-        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = nan', "local_noise is nan"),
+        (
+            'name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 0',
+            "local_noise must be a positive number, got 0",
+        ),
+        (
+            'name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = nan',
+            "local_noise must be a finite number, got nan",
+        ),
         ('name = "n"\n[policy]\nlocal_noise = 1.0', "local_noise protects rates only"),
-        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = nan', "epsilon is nan"),
-        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = 0', "epsilon is 0"),
-        ('name = "n"\n[policy]\ndelta = 1e5', r"\[policy\] delta is 100000.0: it must lie between 0 and 1"),
+        (
+            'name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = nan',
+            "epsilon must be a finite number, got nan",
+        ),
+        (
+            'name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = 0',
+            "policy.epsilon must be a positive number, got 0",
+        ),
+        (
+            'name = "n"\n[policy]\ndelta = 1e5',
+            r"policy.delta must be a number above 0 and below 1, got 100000.0",
+        ),
         ("name = ", "site.toml"),
     ],
 )
