@@ -249,5 +249,5 @@ def _did_you_mean(name: object, known: Iterable[object]) -> str:
         return str(text).lower().replace("_", "-")
 
     candidates = {plain(one): one for one in known if one}
-    nearest = get_close_matches(plain(name), candidates, n=1, cutoff=0.5)
+    nearest = get_close_matches(plain(name), candidates, n=1)
     return f"; did you mean {candidates[nearest[0]]!r}?" if nearest else ""

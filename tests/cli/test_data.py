@@ -113,7 +113,7 @@ def test_show_own_data(sites: Path) -> None:
         colours = {colour: count for count, colour in image.convert("RGB").getcolors(2**24)}
     assert colours[200, 0, 0] > 1000
     assert colours[0, 0, 200] > 1000
-    assert "choice for your own clients 'shift'" in run(
+    assert "unknown option 'shift' of your own clients" in run(
         "show", "arrays", "--shift", "label", "--data-dir", sites, code=1
     )
 

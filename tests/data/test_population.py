@@ -499,7 +499,7 @@ def test_own_clients_in_files_are_made_again_from_their_manifest(tmp_path: Path)
 
 def test_what_own_clients_need() -> None:
     data = own()
-    with pytest.raises(DataError, match="no choice for your own clients 'shift'"):
+    with pytest.raises(DataError, match="unknown option 'shift' of your own clients"):
         federate(data, shift="label")
     with pytest.raises(DataError, match=r"validation is 2\.0"):
         federate(data, validation=2)

@@ -196,7 +196,7 @@ def test_every_message_is_noted(site: Path, model: torch.nn.Module) -> None:
         ({"settings": {**SETTINGS, "epochs": 99}}, "99 epochs are more than the 10 allowed"),
         ({"settings": {**SETTINGS, "batch_size": 1}}, "batches of 1 are smaller than the 2"),
         ({"settings": {**SETTINGS, "colour": 1}}, "settings make no sense"),
-        ({"settings": {**SETTINGS, "lr": -1}}, "lr is -1"),
+        ({"settings": {**SETTINGS, "lr": -1}}, "lr must be a positive number, got -1"),
         ({"settings": {**SETTINGS, "epochs": "many"}}, "settings make no sense"),
         ({"round": -1}, "round -1"),
         ({"client": 3}, "no client 3 of 3"),
@@ -464,7 +464,7 @@ def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('name = "n"\ncolour = 1', "no 'colour'"),
+        ('name = "n"\ncolour = 1', "unknown key 'colour'\\. Available: name"),
         ('name = "n"\nlayout = "folder"', "list all classes"),
         ('name = "n"\nlayout = "tape"', "'tape'"),
         ('name = "n"\n[policy]\nkind = []', "unknown key 'kind' in policy; did you mean 'kinds'"),

@@ -51,7 +51,7 @@ class Site:
         try:
             said = read_toml(path)
             policy = Policy.read(said.pop("policy", {}))
-            known = {k: v for k, v in get_type_hints(cls).items() if k not in ("home", "policy")}
+            known = {k: v for k, v in get_type_hints(cls).items() if k != "home"}
             return cls(home=path.parent, policy=policy, **as_table("", said, known, FederationError))
         except (ValueError, TypeError) as error:
             raise FederationError(f"{path}: {error}") from error
