@@ -20,7 +20,7 @@ from ttpfl.checksum import hash_tensor
 from ttpfl.convolution import Taps
 from ttpfl.errors import BatchError
 from ttpfl.inputs import Inputs, all_finite
-from ttpfl.settings_kit import NOT_NEGATIVE, one_of
+from ttpfl.settings_kit import must_be, one_of
 from ttpfl.statistics import at_least_float32
 from ttpfl.twin import Moved, Record, Twin, embed
 
@@ -218,7 +218,10 @@ class DirectionCache:
     """
 
     def __init__(self, budget_bytes: int, keep: Literal["recent", "first"] = "recent") -> None:
-        NOT_NEGATIVE.check(ValueError, "; 0 keeps nothing", budget_bytes=budget_bytes)
+        if not budget_bytes >= 0:  # infinite is fine
+            raise ValueError(
+                must_be("budget_bytes", "a non-negative number", budget_bytes, "; 0 keeps nothing")
+            )
         one_of("recent", "first").check(ValueError, keep=keep)
         self._room = budget_bytes if keep == "first" else math.inf
         self.budget_bytes = budget_bytes
