@@ -246,7 +246,7 @@ def check_known(what: str, name: Any, known: Iterable[str], error: Error, place:
 
 def _did_you_mean(name: object, known: Iterable[object]) -> str:
     def plain(text: object) -> str:
-        return str(text).lower().replace("_", "-")
+        return str(text)[:LONGEST].lower().replace("_", "-")  # comparing long texts takes long
 
     candidates = {plain(one): one for one in known if one}
     nearest = get_close_matches(plain(name), candidates, n=1)
