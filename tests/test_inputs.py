@@ -59,7 +59,7 @@ def test_clients_that_are_none(client: object, message: str) -> None:
 
 
 def test_batch_size_must_be_positive() -> None:
-    with pytest.raises(BatchError, match="batch_size is 0"):
+    with pytest.raises(BatchError, match="batch_size must be a positive integer, got 0"):
         client_batches((X, Y), 0)
 
 

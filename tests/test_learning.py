@@ -108,7 +108,7 @@ def test_cache_drops_the_least_recently_used() -> None:
     assert cache.hits == 2
     ttpfl.refine_rates(model, rates, [stream[1]], cache=cache)
     assert cache.misses == 4
-    with pytest.raises(ValueError, match="budget_bytes is -1"):
+    with pytest.raises(ValueError, match="budget_bytes must be a non-negative number, got -1"):
         ttpfl.DirectionCache(-1)
 
 
@@ -222,18 +222,18 @@ def test_cohorts() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rounds": 0}, "rounds is 0"),
-        ({"rounds": 2.5}, "rounds is 2.5: it must be a whole number"),
+        ({"rounds": 0}, "rounds must be a positive integer, got 0"),
+        ({"rounds": 2.5}, "rounds must be a positive integer, got 2.5"),
         ({"objective": lambda logits: logits.sum(1)}, r"objective= gives a tensor of shape \(11,\)"),
         ({"objective": lambda logits: 0.5}, "objective= gives a float"),
         ({"loss": partial(F.cross_entropy, reduction="none")}, r"loss= gives a tensor of shape \(11,\)"),
-        ({"cohort": 0}, "cohort is 0"),
+        ({"cohort": 0}, "cohort must be a positive integer, got 0"),
         ({"cohort": 5}, "cohort is 5, but there are only 4 clients"),
-        ({"local_epochs": 0}, "local_epochs is 0"),
-        ({"lr": 0.0}, "lr is 0.0"),
-        ({"lr": float("nan")}, "lr is nan"),
-        ({"mode": "offline"}, "mode='offline' is not one of 'batch', 'online'"),
-        ({"batch_size": 0}, "batch_size is 0"),
+        ({"local_epochs": 0}, "local_epochs must be a positive integer, got 0"),
+        ({"lr": 0.0}, "lr must be a positive number, got 0.0"),
+        ({"lr": float("nan")}, "lr must be a positive number, got nan"),
+        ({"mode": "offline"}, "mode must be 'batch' or 'online', got 'offline'"),
+        ({"batch_size": 0}, "batch_size must be a positive integer, got 0"),
     ],
 )
 def test_bad_settings(arguments: dict[str, object], message: str) -> None:
@@ -337,7 +337,7 @@ def test_proposition_3_1() -> None:
 
 
 def test_a_cache_that_keeps_something_else_is_refused() -> None:
-    with pytest.raises(ValueError, match="keep is 'frist': it must be 'recent' or 'first'"):
+    with pytest.raises(ValueError, match="keep must be 'recent' or 'first', got 'frist'"):
         DirectionCache(100, keep="frist")
 
 

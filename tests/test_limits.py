@@ -203,9 +203,7 @@ def test_a_model_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_limit_that_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTPFL_MAX_TEXT_BYTES", "10 GB")
     (tmp_path / "a.json").write_text("{}")
-    with pytest.raises(
-        LimitError, match="TTPFL_MAX_TEXT_BYTES is '10 GB': it must be a positive whole number"
-    ):
+    with pytest.raises(LimitError, match="TTPFL_MAX_TEXT_BYTES must be a positive integer, got '10 GB'"):
         read_json(tmp_path / "a.json")
 
 

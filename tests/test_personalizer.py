@@ -150,7 +150,7 @@ def test_decay_is_an_exponential_mean() -> None:
             ttpfl.Personalizer(model, rates, "online", decay=wrong)
     with pytest.raises(ttpfl.RatesError, match="takes mode='online'"):
         ttpfl.Personalizer(model, rates, decay=0.5)
-    with pytest.raises(ttpfl.RatesError, match="mode='slow' is not one of"):
+    with pytest.raises(ttpfl.RatesError, match="mode must be 'batch' or 'online', got 'slow'"):
         ttpfl.Personalizer(model, rates, "slow")
 
 

@@ -61,7 +61,7 @@ def test_only() -> None:
 
 @pytest.mark.parametrize("arguments", [{"granularity": "tensors"}, {"only": "weights"}])
 def test_unknown_choices_list_the_known_ones(arguments: dict[str, str]) -> None:
-    with pytest.raises(ttpfl.RatesError, match="is not one of"):
+    with pytest.raises(ttpfl.RatesError, match=r"must be .*, got '(tensors|weights)'"):
         Rates.zeros(mlp(), **arguments)
 
 

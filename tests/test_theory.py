@@ -251,20 +251,23 @@ def test_the_largest_step_itself_is_accepted(direction: float, beta: float) -> N
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: generalisation_bound(0, 1, 0.1), "clients is 0"),
-        (lambda: generalisation_bound(1, 2.5, 0.1), "batches is 2.5: it must be a whole number"),
-        (lambda: generalisation_bound(1, 1, 1.1), r"epsilon is 1.1: it must lie in \(0, 1\]"),
-        (lambda: generalisation_bound(1, 1, math.nan), "epsilon is nan"),
-        (lambda: clients_needed(0, 0.1, 0.1), "batches is 0"),
-        (lambda: clients_needed(1, 0.0, 0.1), "epsilon is 0.0"),
-        (lambda: clients_needed(1, 0.1, 1.0), "failure is 1.0: it must be a probability"),
-        (lambda: epsilon_guaranteed(1, 1, 0.0), "failure is 0.0"),
-        (lambda: epsilon_guaranteed(-1, 1, 0.1), "clients is -1"),
-        (lambda: Ball(0, 1, 1, 1), "modules is 0"),
-        (lambda: Ball(1, 0, 1, 1), "lipschitz is 0: it must be a positive number"),
-        (lambda: Ball(1, 1, math.inf, 1), "direction is inf"),
-        (lambda: Ball(1, 1, 1, math.nan), "radius is nan"),
-        (lambda: largest_step(0, 1), "beta is 0"),
+        (lambda: generalisation_bound(0, 1, 0.1), "clients must be a positive integer, got 0"),
+        (lambda: generalisation_bound(1, 2.5, 0.1), "batches must be a positive integer, got 2.5"),
+        (lambda: generalisation_bound(1, 1, 1.1), r"epsilon must be a number above 0 and at most 1, got 1.1"),
+        (
+            lambda: generalisation_bound(1, 1, math.nan),
+            "epsilon must be a number above 0 and at most 1, got nan",
+        ),
+        (lambda: clients_needed(0, 0.1, 0.1), "batches must be a positive integer, got 0"),
+        (lambda: clients_needed(1, 0.0, 0.1), "epsilon must be a number above 0 and at most 1, got 0.0"),
+        (lambda: clients_needed(1, 0.1, 1.0), "failure must be a number above 0 and below 1, got 1.0"),
+        (lambda: epsilon_guaranteed(1, 1, 0.0), "failure must be a number above 0 and below 1, got 0.0"),
+        (lambda: epsilon_guaranteed(-1, 1, 0.1), "clients must be a positive integer, got -1"),
+        (lambda: Ball(0, 1, 1, 1), "modules must be a positive integer, got 0"),
+        (lambda: Ball(1, 0, 1, 1), "lipschitz must be a positive number, got 0"),
+        (lambda: Ball(1, 1, math.inf, 1), "direction must be a positive number, got inf"),
+        (lambda: Ball(1, 1, 1, math.nan), "radius must be a positive number, got nan"),
+        (lambda: largest_step(0, 1), "beta must be a positive number, got 0"),
     ],
 )
 def test_bad_values_are_named(call: Any, message: str) -> None:
@@ -279,5 +282,5 @@ def test_bad_values_of_learning_are_named(name: str, value: float) -> None:
         "beta": 1.0, "direction": 1.0, "sigma": 0.0, "zeta": 0.0,
     }  # fmt: skip
     assert convergence_bound(**case).total == 5
-    with pytest.raises(TheoryError, match=f"{name} is {value}"):
+    with pytest.raises(TheoryError, match=f"{name} must be a .*, got {value}"):
         convergence_bound(**{**case, name: value})

@@ -20,6 +20,7 @@ from ttpfl.checksum import hash_tensor
 from ttpfl.convolution import Taps
 from ttpfl.errors import BatchError
 from ttpfl.inputs import Inputs, all_finite
+from ttpfl.settings_kit import must_be, one_of
 from ttpfl.statistics import at_least_float32
 from ttpfl.twin import Moved, Record, Twin, embed
 
@@ -217,10 +218,11 @@ class DirectionCache:
     """
 
     def __init__(self, budget_bytes: int, keep: Literal["recent", "first"] = "recent") -> None:
-        if budget_bytes < 0:
-            raise ValueError(f"budget_bytes is {budget_bytes}: it must not be negative (0 keeps nothing)")
-        if keep not in ("recent", "first"):
-            raise ValueError(f"keep is {keep!r}: it must be 'recent' or 'first'")
+        if not budget_bytes >= 0:  # infinite is fine
+            raise ValueError(
+                must_be("budget_bytes", "a non-negative number", budget_bytes, "; 0 keeps nothing")
+            )
+        one_of("recent", "first").check(ValueError, keep=keep)
         self._room = budget_bytes if keep == "first" else math.inf
         self.budget_bytes = budget_bytes
         self.bytes = 0

@@ -16,6 +16,7 @@ from ttpfl.data.pixels import as_tensor
 from ttpfl.direction import check_finite
 from ttpfl.errors import BatchError
 from ttpfl.models.signature import Signature
+from ttpfl.settings_kit import integer
 
 
 class Prediction(NamedTuple):
@@ -56,8 +57,7 @@ def predict_pictures(
     ...     print(found.label, round(found.confidence, 2))
     bright 0.88
     """
-    if batch_size < 1:
-        raise BatchError(f"batch_size is {batch_size}: it must be at least 1")
+    integer(1).check(BatchError, batch_size=batch_size)
     files = (os.fspath(path) for path in paths)
     names: list[str] = []
     pixels: list[NDArray[np.uint8]] = []

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from ttpfl.errors import BatchError
+from ttpfl.settings_kit import integer
 
 LABEL_KEYS = ("labels", "label", "y")
 
@@ -143,8 +144,7 @@ def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
     >>> [len(y) for x, y in client_batches((torch.zeros(5, 2), torch.zeros(5)), batch_size=2)]
     [2, 2, 1]
     """
-    if batch_size < 1:
-        raise BatchError(f"batch_size is {batch_size}: it must be at least 1")
+    integer(1).check(BatchError, batch_size=batch_size)
     if isinstance(client, DataLoader):
         return client
     tensors = client_tensors(client)

@@ -4,7 +4,7 @@ The pure steps are here; engines that spread clients over processes or machines 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +27,8 @@ from ttpfl.direction import (
 from ttpfl.divergence import check_reach, check_slope
 from ttpfl.errors import BatchError, ModelError, RatesError, noted
 from ttpfl.inputs import Inputs, all_finite, checked, released, split_batch
-from ttpfl.rates import Mode, Rates, one_of
+from ttpfl.rates import MODES, Mode, Rates
+from ttpfl.settings_kit import POSITIVE
 from ttpfl.statistics import at_least_float32
 from ttpfl.tally import Tally
 from ttpfl.twin import Moved, Readout, Twin, isolated
@@ -106,9 +107,8 @@ def refine(
 
     `observe` is told the logits after adaptation, the labels and the loss of every batch.
     """
-    one_of("mode", mode, get_args(Mode))
-    if not lr > 0:
-        raise RatesError(f"lr is {lr}: it must be positive")
+    MODES.check(RatesError, mode=mode)
+    POSITIVE.check(RatesError, lr=lr)
     values = rates.values.detach().to(twin.device)
     group_of = _group_of(rates)
     scale = lr / rates.sizes.clamp(min=1).to(values).sqrt()

@@ -4,6 +4,7 @@ import os
 from typing import NamedTuple
 
 from ttpfl.errors import LimitError
+from ttpfl.settings_kit import must_be
 
 
 class Limit(NamedTuple):
@@ -25,7 +26,7 @@ class Limit(NamedTuple):
         if not said:
             return self.default
         if not said.isdecimal() or len(said) > 18 or not int(said):
-            raise LimitError(f"{self.variable} is {said!r}: it must be a positive whole number")
+            raise LimitError(must_be(self.variable, "a positive integer", said))
         return int(said)
 
     def check(self, size: int, what: object) -> None:

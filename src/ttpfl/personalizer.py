@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from ttpfl.direction import Change, Direction, Objective, absorb, check_finite, 
 from ttpfl.errors import RatesError
 from ttpfl.health import Figures, Health, changed_share
 from ttpfl.inputs import Inputs, all_finite, checked
-from ttpfl.rates import Mode, Rates, one_of
+from ttpfl.rates import MODES, Mode, Rates
 from ttpfl.twin import Moved, Readout, Twin, isolated
 
 log = logging.getLogger("ttpfl")
@@ -56,7 +56,7 @@ class Personalizer(nn.Module):
         objective: Objective = entropy,
     ) -> None:
         super().__init__()
-        one_of("mode", mode, get_args(Mode))
+        MODES.check(RatesError, mode=mode)
         if decay is not None and not (mode == "online" and 0 < decay < 1):
             raise RatesError(
                 f"decay={decay} with mode={mode!r}: it takes mode='online' and a number in (0, 1)"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from torch import nn
 
@@ -15,7 +15,7 @@ from ttpfl.federation.settings import LearnSettings
 from ttpfl.federation.state import Record, RunState
 from ttpfl.inputs import Client
 from ttpfl.learning import Loss, cross_entropy
-from ttpfl.rates import Mode, Rates, one_of
+from ttpfl.rates import MODES, Mode, Rates
 from ttpfl.twin import Readout
 
 OWN_CACHE_BYTES = 2**30
@@ -86,7 +86,7 @@ def _settings(clients: Sequence[Client] | Mapping[str, Client], **chosen: Any) -
     """What was chosen, with a cohort; wrong values are errors about rates, not about a federation."""
     if not clients:
         raise BatchError("no clients: pass at least one")
-    one_of("mode", chosen["mode"], get_args(Mode))
+    MODES.check(RatesError, mode=chosen["mode"])
     try:
         settings = LearnSettings(workers=0, direction_cache=OWN_CACHE_BYTES, **chosen)
         return replace(settings, cohort=Roster(clients).cohort(settings.cohort))

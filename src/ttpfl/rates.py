@@ -1,7 +1,7 @@
 """How far each module may move: the vector of adaptation rates."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, Literal, Self, get_args
@@ -13,12 +13,15 @@ from ttpfl import rates_file, rates_text
 from ttpfl.account import Account, together
 from ttpfl.errors import RatesError, RatesFileError
 from ttpfl.network import ModuleSpec, describe, fingerprint, weights_hash
+from ttpfl.settings_kit import one_of
 
 log = logging.getLogger("ttpfl")
 
 Granularity = Literal["tensor", "layer", "block", "kind"]
 Only = Literal["params", "stats"]
 Mode = Literal["batch", "online"]
+GRANULARITIES, MODES = one_of(*get_args(Granularity)), one_of(*get_args(Mode))
+ONLY = one_of(*get_args(Only), None)
 
 _GROUP_OF: dict[str, Callable[[ModuleSpec], str]] = {
     "tensor": lambda spec: spec.name,
@@ -67,8 +70,8 @@ class Rates:
         >>> Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), only="stats").names
         ('1.running_mean', '1.running_var')
         """
-        one_of("granularity", granularity, get_args(Granularity))
-        one_of("only", only, (None, *get_args(Only)))
+        GRANULARITIES.check(RatesError, granularity=granularity)
+        ONLY.check(RatesError, only=only)
         specs = describe(model)
         modules = tuple(
             spec
@@ -251,9 +254,9 @@ class Rates:
         """
         rates = cls(**rates_file.read(path))
         try:
-            one_of("granularity", rates.granularity, get_args(Granularity))
-            one_of("only", rates.only, (None, *get_args(Only)))
-            one_of("mode", rates.mode, get_args(Mode))
+            GRANULARITIES.check(RatesError, granularity=rates.granularity)
+            ONLY.check(RatesError, only=rates.only)
+            MODES.check(RatesError, mode=rates.mode)
             rates.checked()
         except RatesError as error:
             raise RatesFileError(f"{path} is not a sound rates file: {error}") from None
@@ -287,9 +290,3 @@ class Rates:
 
     def __repr__(self) -> str:
         return f"<Rates: {len(self.values)} per {self.granularity}, {self.mode} mode>"
-
-
-def one_of(name: str, value: Any, known: Sequence[Any]) -> None:
-    """Raise a RatesError that lists the known choices if `value` is none of them."""
-    if value not in known:
-        raise RatesError(f"{name}={value!r} is not one of {', '.join(map(repr, known))}")

@@ -97,6 +97,18 @@ def parse_toml(text: str) -> dict[str, Any]:
     return found
 
 
+def toml_or_text(text: str) -> Any:
+    """A value as TOML writes it; anything else is text without quotation marks.
+
+    >>> toml_or_text("[24, 32]"), toml_or_text("art")
+    ([24, 32], 'art')
+    """
+    try:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
+        return text
+
+
 def _not_too_deep(value: Any) -> Any:
     """The value, if functions that call themselves can walk through it."""
     level = [value]

@@ -19,6 +19,7 @@ from ttpfl.errors import TheoryError
 from ttpfl.personalizer import Personalizer
 from ttpfl.rate_rounds import learn_rates
 from ttpfl.rates import Rates
+from ttpfl.settings_kit import integer
 
 SPREAD = 0.8  # standard deviation of either class
 TRAINING, TESTING = 1 / 2, 5 / 6  # how frequent class +1 is
@@ -113,8 +114,7 @@ def toy(alphas: Sequence[float] = ALPHAS, samples: int = 6000, seed: int = 0) ->
     >>> example["learned"]["rates"]["norm.running_mean"] < 0
     True
     """
-    if samples < 2:
-        raise TheoryError(f"samples is {samples}: it must be at least 2, so that there is a variance")
+    integer(2).check(TheoryError, samples=samples)  # so that there is a variance
     generator = np.random.default_rng(seed)
     train, test = draw(TRAINING, samples, generator), draw(TESTING, samples, generator)
     model = OneNorm(train.x)

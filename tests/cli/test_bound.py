@@ -90,16 +90,22 @@ def test_numbers_of_any_size() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--clients-n", 0], "error: --clients-n is 0: it must be a whole number, at least 1"),
-        (["--batches-k", 0], "error: --batches-k is 0: it must be"),
-        (["--epsilon", 2], "error: --epsilon is 2.0: it must lie in (0, 1]"),
-        (["--failure", 1], "error: --failure is 1.0"),
-        (["--modules-d", 3, "--direction-h", -1], "error: --direction-h is -1.0: it must be a positive"),
-        (["--modules-d", 0, "--direction-h", 1], "error: --modules-d is 0: it must be a whole number"),
-        ([*BALL, "--radius-r", 0], "error: --radius-r is 0.0: it must be a positive number"),
-        ([*BALL, "--lipschitz-l", -1], "error: --lipschitz-l is -1.0: it must be a positive number"),
-        ([*BALL, "--clients-n", 3, *LEARNING, "--rounds-t", 0], "error: --rounds-t is 0: it must be"),
-        ([*BALL, "--clients-n", 3, *LEARNING, "--zeta", -2], "error: --zeta is -2.0: it must be"),
+        (["--clients-n", 0], "error: --clients-n must be a positive integer, got 0"),
+        (["--batches-k", 0], "error: --batches-k must be a positive integer, got 0"),
+        (["--epsilon", 2], "error: --epsilon must be a number above 0 and at most 1, got 2.0"),
+        (["--failure", 1], "error: --failure must be a number above 0 and below 1, got 1.0"),
+        (["--modules-d", 3, "--direction-h", -1], "error: --direction-h must be a positive number, got -1.0"),
+        (["--modules-d", 0, "--direction-h", 1], "error: --modules-d must be a positive integer, got 0"),
+        ([*BALL, "--radius-r", 0], "error: --radius-r must be a positive number, got 0.0"),
+        ([*BALL, "--lipschitz-l", -1], "error: --lipschitz-l must be a positive number, got -1.0"),
+        (
+            [*BALL, "--clients-n", 3, *LEARNING, "--rounds-t", 0],
+            "error: --rounds-t must be a positive integer, got 0",
+        ),
+        (
+            [*BALL, "--clients-n", 3, *LEARNING, "--zeta", -2],
+            "error: --zeta must be a non-negative number, got -2.0",
+        ),
         (
             ["--beta", 1, "--clients-n", 3],
             "needs --sigma, --zeta, --eta, --tau, --rounds-t, --distance, --d",

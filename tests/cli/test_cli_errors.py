@@ -52,7 +52,7 @@ def test_debug_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_debug_after_two_dashes_is_a_name() -> None:
     result = invoke("data", "info", "--", "--debug")
-    assert result.stderr.startswith("error: there is no data set '--debug'")
+    assert result.stderr.startswith("error: unknown data set '--debug'")
 
 
 def test_what_nobody_thought_of_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:

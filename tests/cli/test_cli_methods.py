@@ -70,4 +70,4 @@ def test_a_method_of_ones_own_is_there_at_once() -> None:
 def test_an_unknown_method_is_named() -> None:
     result = CliRunner().invoke(app, ["methods", "tant"])
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "there is no method 'tant'; did you mean 'tent'?" in result.stderr
+    assert "unknown method 'tant'; did you mean 'tent'?" in result.stderr

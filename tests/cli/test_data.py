@@ -75,14 +75,14 @@ def test_everything_in_info_can_be_set(tmp_path: Path) -> None:
         (["info", "cifar11"], "did you mean 'cifar10'?"),
         (["show", "digits", "--shift", "labels"], "did you mean 'label'?"),
         (["show", "digits", "--shift", "domain"], "Pass held_out=, one of: mnist, uci"),
-        (["show", "digits", "--set", "sed=3"], "there is no choice 'sed'; did you mean 'seed'?"),
-        (["show", "digits", "--set", "seed=3.5"], "--set seed=3.5: it takes a whole number"),
-        (["show", "digits", "--set", "ratio=big"], "--set ratio=big: it takes a number, such as 0.5"),
-        (["show", "digits", "--set", "samples=x"], "it takes a whole number, such as 3, or none"),
-        (["show", "digits", "--set", "replacement=1"], "it takes true or false"),
+        (["show", "digits", "--set", "sed=3"], "unknown population option 'sed'; did you mean 'seed'?"),
+        (["show", "digits", "--set", "seed=3.5"], "--set seed must be an integer, got '3.5'"),
+        (["show", "digits", "--set", "ratio=big"], "--set ratio must be a finite number, got 'big'"),
+        (["show", "digits", "--set", "samples=x"], "--set samples must be an integer or none, got 'x'"),
+        (["show", "digits", "--set", "replacement=1"], "--set replacement must be true or false, got '1'"),
         (["show", "digits", "--set", "seed"], "--set seed: it takes the form key=value"),
         (["show", "digits", "--seed", "1", "--set", "seed=2"], "seed is given twice"),
-        (["show", "digits", "--option", "size=2"], "digits has no option 'size'; it has: seed"),
+        (["show", "digits", "--option", "size=2"], "unknown option 'size' of digits. Available: seed"),
         (["show", "digits", "--set", "source_clients=9000"], "ask for fewer clients, a smaller ratio"),
         (["corruptions", "digits", "--image", "9297"], "digits has 9297 images: 0 to 9296"),
         (["check", "nowhere.json"], "nowhere.json: No such file or directory"),
@@ -113,7 +113,7 @@ def test_show_own_data(sites: Path) -> None:
         colours = {colour: count for count, colour in image.convert("RGB").getcolors(2**24)}
     assert colours[200, 0, 0] > 1000
     assert colours[0, 0, 200] > 1000
-    assert "choice for your own clients 'shift'" in run(
+    assert "unknown option 'shift' of your own clients" in run(
         "show", "arrays", "--shift", "label", "--data-dir", sites, code=1
     )
 
@@ -173,7 +173,7 @@ def test_progress_is_told_to_the_end() -> None:
 def test_as_a_program(tmp_path: Path) -> None:
     code, out, err = python("-m", "ttpfl", "data", "info", "pac", TTPFL_DATA=str(tmp_path))
     assert (code, out) == (1, "")
-    assert err.startswith("error: there is no data set 'pac'; did you mean 'pacs'?")
+    assert err.startswith("error: unknown data set 'pac'; did you mean 'pacs'?")
     assert err.count("\n") == 1
 
 

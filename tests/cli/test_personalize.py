@@ -194,7 +194,7 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
         (["--image-size", "20*24"], "--image-size 20*24: it takes a side, or height and width"),
         (["--mean", "1,2"], "--mean 1,2: it takes a number for each"),
         (["--std", "1,0,1"], "three positive numbers"),
-        (["--arch", "resnet17"], "there is no model 'resnet17'"),
+        (["--arch", "resnet17"], "unknown model 'resnet17'"),
         (["--arch", "resnet18"], "'conv1.weight' has shape (32, 3, 3, 3) in m.safetensors"),
         (["--image-size", "32x20"], "the network does not take pictures of 32x20"),
         (
@@ -202,7 +202,10 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
             "pictures are 20x32, but the network shallow_cnn",
         ),
         (["--rates", "m.safetensors"], "m.safetensors is a model file, not a rates file"),
-        (["--rates", "r.safetensors", "--mode", "offline"], "--mode offline is not one of"),
+        (
+            ["--rates", "r.safetensors", "--mode", "offline"],
+            "--mode must be 'batch' or 'online', got 'offline'",
+        ),
     ],
 )
 def test_errors(place: Path, words: list[str], message: str) -> None:

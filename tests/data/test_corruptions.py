@@ -89,14 +89,14 @@ def test_unknown_name() -> None:
         DataError, match=r"'motion-blur'; did you mean 'motion_blur'.*gaussian_noise.*spatter"
     ):
         corrupt(constant(0), "motion-blur", 1, [0])
-    with pytest.raises(ValueError, match=r"there is no corruption 'xyz'\. Known: gaussian_noise"):
+    with pytest.raises(ValueError, match=r"unknown corruption 'xyz'\. Available: gaussian_noise"):
         corrupt(constant(0), "xyz", 1, [0])
     assert issubclass(DataError, TtpflError)
 
 
 @pytest.mark.parametrize("severity", [0, 6, -1, 2.0, "3", None, True])
 def test_bad_severity(severity: object) -> None:
-    with pytest.raises(DataError, match="severity must be a whole number from 1 to 5, got"):
+    with pytest.raises(DataError, match="severity must be an integer from 1 to 5, got"):
         corrupt(constant(0), "fog", severity, [0])  # type: ignore[arg-type]
 
 

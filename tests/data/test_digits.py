@@ -105,7 +105,7 @@ def test_another_seed_gives_other_images_and_has_its_own_cache(digits: Images, t
     for domain, changed in enumerate([True, False, True, True]):
         same = np.array_equal(other.x[other.domain == domain], digits.x[digits.domain == domain])
         assert same is not changed
-    with pytest.raises(ttpfl.DataError, match="seed is -1"):
+    with pytest.raises(ttpfl.DataError, match="seed must be a non-negative integer, got -1"):
         ttpfl.data.load("digits", tmp_path, seed=-1)
 
 

@@ -270,11 +270,15 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(DataError, match=r"no choice 'shfit'; did you mean 'shift'\? Known: shift, source_cl"):
+    with pytest.raises(
+        DataError, match=r"population option 'shfit'; did you mean 'shift'\? Available: shift, source_cl"
+    ):
         federated(shfit="label")
-    with pytest.raises(DataError, match=r"no data set 'digit'; did you mean 'digits'\? There are: arrays"):
+    with pytest.raises(
+        DataError, match=r"unknown data set 'digit'; did you mean 'digits'\? Available: arrays"
+    ):
         federate("digit")
-    with pytest.raises(DataError, match=r"digits has no option 'size'; it has: seed"):
+    with pytest.raises(DataError, match=r"unknown option 'size' of digits. Available: seed"):
         federate("digits", options={"size": 3})
 
 

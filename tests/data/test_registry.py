@@ -79,27 +79,35 @@ def test_unknown_names_list_the_known_ones_and_the_nearest(wrong: str, right: st
     with pytest.raises(DataError, match=f"'{wrong}'; did you mean '{right}'") as error:
         ttpfl.data.load(wrong)
     assert all(name in str(error.value) for name in ttpfl.data.names())
-    with pytest.raises(DataError, match="There are: arrays"):
+    with pytest.raises(DataError, match="Available: arrays"):
         ttpfl.data.facts("zzz")
 
 
 def test_unknown_options_list_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="digits has no option 'sed'; it has: seed, augmentation"):
+    with pytest.raises(
+        DataError,
+        match="unknown option 'sed' of digits; did you mean 'seed'\\? Available: seed, augmentation",
+    ):
         ttpfl.data.load("digits", sed=3)
-    with pytest.raises(DataError, match="cifar10 has no option 'seed'; it has: augmentation"):
+    with pytest.raises(DataError, match=r"unknown option 'seed' of cifar10\. Available: augmentation"):
         ttpfl.data.load("cifar10", tmp_path, seed=3)
 
 
 @pytest.mark.parametrize(
     ("name", "option", "value", "message"),
     [
-        ("digits", "seed", "abc", "seed is 'abc': it must be a whole number from 0"),
-        ("digits", "seed", -1, "seed is -1"),
-        ("digits", "augmentation", 0, "there is no augmentation 0"),
-        ("pacs", "image_size", True, "image_size is True"),
-        ("folder", "skip_unreadable", "no", "skip_unreadable is 'no': it must be true or false"),
-        ("arrays", "classes", 3, "classes is 3: it must be a list of names"),
-        ("arrays", "classes", "cat", "classes is 'cat': it must be a list of names"),
+        ("digits", "seed", "abc", "seed must be a non-negative integer, got 'abc'"),
+        ("digits", "seed", -1, "seed must be a non-negative integer, got -1"),
+        ("digits", "augmentation", 0, "unknown augmentation 0"),
+        ("pacs", "image_size", True, "image_size must be a positive integer, or height and width, got True"),
+        ("folder", "skip_unreadable", "no", "skip_unreadable must be true or false, got 'no'"),
+        ("arrays", "classes", 3, "classes must be a list of names, in the order of their labels, got 3"),
+        (
+            "arrays",
+            "classes",
+            "cat",
+            "classes must be a list of names, in the order of their labels, got 'cat'",
+        ),
     ],
 )
 def test_values_that_options_cannot_take_are_refused_before_files_are_looked_for(

@@ -19,33 +19,33 @@ NAN, INFINITE = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("source_clients", 0, "source_clients is 0: it must be a whole number from 1"),
-        ("target_clients", -3, "target_clients is -3: it must be a whole number from 1"),
-        ("clients_per_domain", 2.0, "clients_per_domain is 2.0: it must be a whole number"),
-        ("source_clients", True, "source_clients is True: it must be a whole number"),
-        ("source_clients", None, "source_clients is None: it must be a whole number"),
-        ("samples", 1, "samples is 1: it must be a whole number from 2"),
-        ("samples", "200", "samples is '200': it must be a whole number"),
-        ("seed", -1, "seed is -1: it must be a whole number from 0"),
-        ("seed", 1.5, "seed is 1.5: it must be a whole number"),
-        ("seed", False, "seed is False: it must be a whole number"),
-        ("majors", 0, "majors is 0: a client has at least one major class"),
-        ("majors", 2.0, "majors is 2.0: it must be a whole number"),
-        ("ratio", 0, "ratio is 0.0: it must be a number from 1"),
-        ("ratio", -16.0, "ratio is -16.0: it must be a number from 1"),
-        ("ratio", NAN, "ratio is nan: it must be a finite number"),
-        ("ratio", "16", "ratio is '16': it must be a finite number"),
-        ("alpha", NAN, "alpha is nan: it must be a finite number"),
-        ("alpha", INFINITE, "alpha is inf: it must be a finite number"),
-        ("quantity_skew", -0.1, "quantity_skew is -0.1: it must lie between 0 and 10"),
-        ("validation", 0, "validation is 0.0: it must lie between 0 and 1"),
-        ("validation", 1, "validation is 1.0: it must lie between 0 and 1"),
-        ("replacement", "no", "replacement is 'no': it must be True or False"),
-        ("in_distribution", 1, "in_distribution is 1: it must be True or False"),
-        ("shift", "labels", "there is no shift 'labels'; did you mean 'label'\\? Known: none, feature"),
-        ("shift", None, "shift is None: it must be a text"),
-        ("partition", "step-wise", "there is no partition 'step-wise'.* Known: step, dirichlet"),
-        ("partition", "", "there is no partition ''"),
+        ("source_clients", 0, "source_clients must be a positive integer, got 0"),
+        ("target_clients", -3, "target_clients must be a positive integer, got -3"),
+        ("clients_per_domain", 2.0, "clients_per_domain must be a positive integer, got 2.0"),
+        ("source_clients", True, "source_clients must be a positive integer, got True"),
+        ("source_clients", None, "source_clients must be a positive integer, got None"),
+        ("samples", 1, "samples must be an integer of at least 2, got 1"),
+        ("samples", "200", "samples must be an integer of at least 2, got '200'"),
+        ("seed", -1, "seed must be a non-negative integer, got -1"),
+        ("seed", 1.5, "seed must be a non-negative integer, got 1.5"),
+        ("seed", False, "seed must be a non-negative integer, got False"),
+        ("majors", 0, "majors must be a positive integer, got 0"),
+        ("majors", 2.0, "majors must be an integer, got 2.0"),
+        ("ratio", 0, "ratio must be a number of at least 1, got 0.0"),
+        ("ratio", -16.0, "ratio must be a number of at least 1, got -16.0"),
+        ("ratio", NAN, "ratio must be a finite number, got nan"),
+        ("ratio", "16", "ratio must be a finite number, got '16'"),
+        ("alpha", NAN, "alpha must be a finite number, got nan"),
+        ("alpha", INFINITE, "alpha must be a finite number, got inf"),
+        ("quantity_skew", -0.1, "quantity_skew must be a number of at least 0 and below 10, got -0.1"),
+        ("validation", 0, "validation must be a number above 0 and below 1, got 0"),
+        ("validation", 1, "validation must be a number above 0 and below 1, got 1"),
+        ("replacement", "no", "replacement must be true or false, got 'no'"),
+        ("in_distribution", 1, "in_distribution must be true or false, got 1"),
+        ("shift", "labels", "unknown shift 'labels'; did you mean 'label'\\? Available: none, feature"),
+        ("shift", None, "shift must be a string, got None"),
+        ("partition", "step-wise", "unknown partition 'step-wise'.* Available: step, dirichlet"),
+        ("partition", "", "unknown partition ''"),
         ("partition", "Dirichlet", "did you mean 'dirichlet'"),
         ("held_out", "uci", "held_out is 'uci', but the shift is hybrid: use shift='domain'"),
     ],
@@ -57,7 +57,7 @@ def test_what_makes_no_sense_is_refused(name: str, value: Any, message: str) -> 
 
 def test_alpha_matters_only_where_it_is_used() -> None:
     assert Setting(alpha=-1).partition_rule == Step()
-    with pytest.raises(DataError, match="alpha is -1"):
+    with pytest.raises(DataError, match="alpha must be a positive number, got -1"):
         Setting(alpha=-1, partition="dirichlet")
 
 
@@ -85,5 +85,7 @@ def test_partition_follows_the_shift_unless_named() -> None:
 
 def test_choices_stand_over_defaults() -> None:
     assert setting_of({"ratio": 51.0, "seed": 1}, {"seed": 2}) == Setting(ratio=51.0, seed=2)
-    with pytest.raises(DataError, match="there is no choice 'source_client'; did you mean 'source_clients'"):
+    with pytest.raises(
+        DataError, match="unknown population option 'source_client'; did you mean 'source_clients'"
+    ):
         setting_of({}, {"source_client": 2})

@@ -395,9 +395,9 @@ def test_own_methods_are_treated_the_same(evaluator: Evaluator, model: nn.Module
     try:
         (row, *_) = compare(model, evaluator, [(make("guess"), Knowledge())], workers=0).rows
         assert row["method"] == "guess"
-        with pytest.raises(MethodError, match="has no hyper-parameter 'lr'; it has none"):
+        with pytest.raises(MethodError, match="unknown hyper-parameter 'lr' of guess; there are none"):
             make("guess", lr=1)
-        with pytest.raises(MethodError, match="has no hyper-parameter 'name'"):
+        with pytest.raises(MethodError, match="unknown hyper-parameter 'name'"):
             make("guess", name="other")
     finally:
         del _methods["guess"]

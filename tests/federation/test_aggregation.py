@@ -102,9 +102,9 @@ def test_sums_do_not_grow() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FedProx(-1), "mu is -1"),
-        (lambda: QFFL(-0.5), "q is -0.5"),
-        (lambda: FedProx(float("nan")), "mu is nan"),
+        (lambda: FedProx(-1), "mu must be a non-negative number, got -1"),
+        (lambda: QFFL(-0.5), "q must be a non-negative number, got -0.5"),
+        (lambda: FedProx(float("nan")), "mu must be a non-negative number, got nan"),
     ],
 )
 def test_senseless_strengths(make: Any, message: str) -> None:

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
+from ttpfl.cli.settings import with_settings
 from typer.testing import CliRunner
 
-from ttpfl.cli.settings import with_settings
 from ttpfl.errors import FederationError
 from ttpfl.experiment.inputs import learning_inputs, training_inputs
 from ttpfl.experiment.recipe import read as read_recipe

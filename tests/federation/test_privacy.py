@@ -65,7 +65,7 @@ def test_extremes_of_the_accountant() -> None:
     assert epsilon_of(0.0, 3, 1e-5) == math.inf
     assert epsilon_of(1.0, 0, 1e-5) == 0
     assert math.isfinite(epsilon_of(1e-2, 1000, 1e-5))  # where exp(epsilon) would overflow
-    with pytest.raises(FederationError, match="epsilon is 0"):
+    with pytest.raises(FederationError, match="epsilon must be a positive number, got 0"):
         noise_for(0, 10, 1e-5)
 
 
@@ -171,7 +171,7 @@ def test_noise_is_never_the_same_for_another_sum() -> None:
 @pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -1.0, 1e5, math.nan])
 def test_a_delta_that_promises_nothing(delta: float) -> None:
     for count in (lambda: epsilon_of(1.0, 1, delta), lambda: noise_for(1.0, 1, delta)):
-        with pytest.raises(FederationError, match="it must lie between 0 and 1"):
+        with pytest.raises(FederationError, match="delta must be a number above 0 and below 1, got"):
             count()
 
 
@@ -196,9 +196,9 @@ def test_a_key_is_there_in_full_or_not_at_all(tmp_path: Path, monkeypatch: pytes
         ({"privacy": "central", "average": "krum"}, "privacy='local', which goes with any average"),
         ({"privacy": "local", "patience": 3}, "losses, which have no noise"),
         ({"privacy": "both"}, "'none', 'central' or 'local'"),
-        ({"privacy": "central", "clip": 0.0}, "clip is 0.0"),
-        ({"privacy": "central", "delta": 1.0}, "delta is 1.0"),
-        ({"privacy": "local", "noise": -1.0}, "noise is -1.0"),
+        ({"privacy": "central", "clip": 0.0}, "clip must be a positive number, got 0.0"),
+        ({"privacy": "central", "delta": 1.0}, "delta must be a number above 0 and below 1, got 1.0"),
+        ({"privacy": "local", "noise": -1.0}, "noise must be a non-negative number, got -1.0"),
     ],
 )
 def test_combinations_that_keep_no_promise_are_refused(choice: dict[str, object], words: str) -> None:

@@ -236,7 +236,7 @@ def test_mistakes(federation: Federation, tmp_path: Path) -> None:
         create(tmp_path / "a", ["north", "north"])
     with pytest.raises(FederationError, match="cannot be a site's name"):
         create(tmp_path / "b", ["no/rth"])
-    with pytest.raises(FederationError, match="there is no site 'west'"):
+    with pytest.raises(FederationError, match="unknown site 'west'"):
         federation.site("west")
     with pytest.raises(FederationError, match="is no federation"):
         Federation.read(tmp_path)

@@ -203,7 +203,7 @@ def test_the_old_name_of_a_bound() -> None:
         ({"settings": {**SETTINGS, "local_epochs": 99}}, "99 epochs are more than the 10 allowed"),
         ({"settings": {**SETTINGS, "batch_size": 1}}, "batches of 1 are smaller than the 2"),
         ({"settings": {**SETTINGS, "colour": 1}}, "settings make no sense"),
-        ({"settings": {**SETTINGS, "lr": -1}}, "lr is -1"),
+        ({"settings": {**SETTINGS, "lr": -1}}, "lr must be a positive number, got -1"),
         ({"settings": {**SETTINGS, "local_epochs": "many"}}, "settings make no sense"),
         ({"round": -1}, "round -1"),
         ({"client": 3}, "no client 3 of 3"),
@@ -450,7 +450,7 @@ def test_an_answer_of_endless_cost_is_refused(tmp_path: Path) -> None:
 def test_noise_and_clip_are_finite_numbers(name: str, value: Any) -> None:
     policy = Policy(kinds=["learn"], local_noise=5.0, epsilon=1.0)
     settings = {"privacy": "local", "noise": 5.0, "clip": 0.1, name: value}
-    with pytest.raises(RefusedError, match=f"{name} is .*: it must be a finite number"):
+    with pytest.raises(RefusedError, match=f"{name} must be a .* number, got "):
         policy.check(Task("learn", 0, 0, 3, settings, "a" * 64, "f", {}))
 
 
@@ -471,18 +471,33 @@ def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('name = "n"\ncolour = 1', "no 'colour'"),
+        ('name = "n"\ncolour = 1', "unknown key 'colour'\\. Available: name"),
         ('name = "n"\nlayout = "folder"', "list all classes"),
         ('name = "n"\nlayout = "tape"', "'tape'"),
-        ('name = "n"\n[policy]\nkind = []', "no 'kind'"),
-        ('name = "n"\n[policy]\nkinds = ["x"]', "'x' is not one of"),
+        ('name = "n"\n[policy]\nkind = []', "unknown key 'kind' in policy; did you mean 'kinds'"),
+        ('name = "n"\n[policy]\nkinds = ["x"]', "unknown task 'x' in policy.kinds"),
         ('name = "n"\n[policy]\nepsilon = 1.0', "set local_noise"),
-        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 0', "local_noise is 0: it must be positive"),
-        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = nan', "local_noise is nan"),
+        (
+            'name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 0',
+            "local_noise must be a positive number, got 0",
+        ),
+        (
+            'name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = nan',
+            "local_noise must be a finite number, got nan",
+        ),
         ('name = "n"\n[policy]\nlocal_noise = 1.0', "local_noise protects rates only"),
-        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = nan', "epsilon is nan"),
-        ('name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = 0', "epsilon is 0"),
-        ('name = "n"\n[policy]\ndelta = 1e5', r"\[policy\] delta is 100000.0: it must lie between 0 and 1"),
+        (
+            'name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = nan',
+            "epsilon must be a finite number, got nan",
+        ),
+        (
+            'name = "n"\n[policy]\nkinds = ["learn"]\nlocal_noise = 1\nepsilon = 0',
+            "policy.epsilon must be a positive number, got 0",
+        ),
+        (
+            'name = "n"\n[policy]\ndelta = 1e5',
+            r"policy.delta must be a number above 0 and below 1, got 100000.0",
+        ),
         ("name = ", "site.toml"),
     ],
 )

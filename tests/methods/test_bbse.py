@@ -160,7 +160,10 @@ def test_what_does_not_fit() -> None:
     personal = methods.make("bbse").personal(model, Knowledge({"hard": torch.eye(3)}))
     with pytest.raises(MethodError, match="has 3 classes, the model has 5"):
         personal(torch.zeros(2, 6))
-    for config, message in (({"uniform": 0.0}, "uniform is 0.0"), ({"cutoff": 1.0}, "cutoff is 1.0")):
+    for config, message in (
+        ({"uniform": 0.0}, "uniform must be a number above 0 and at most 1, got 0.0"),
+        ({"cutoff": 1.0}, "cutoff must be a number of at least 0 and below 1, got 1.0"),
+    ):
         with pytest.raises(MethodError, match=message):
             methods.make("bbse", **config)
     assert methods.make("bbse").summary(model, []) == {}

@@ -108,7 +108,7 @@ def test_equal_images_and_sure_predictions() -> None:
 
 def test_bad_settings() -> None:
     for name in ("neighbours", "steps"):
-        with pytest.raises(MethodError, match=f"{name} is 0"):
+        with pytest.raises(MethodError, match=f"{name} must be a positive integer, got 0"):
             methods.make("lame", **{name: 0})
-    with pytest.raises(MethodError, match="affinity is 'cosine': it must be one of rbf, knn, linear"):
+    with pytest.raises(MethodError, match="affinity must be 'rbf', 'knn' or 'linear', got 'cosine'"):
         methods.make("lame", affinity="cosine")

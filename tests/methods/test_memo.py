@@ -106,5 +106,5 @@ def test_no_images() -> None:
     for batch in (torch.zeros(2, 6), [torch.zeros(2, 3, 8, 8)], torch.zeros(2, 3, 8, 8).long()):
         with pytest.raises(MethodError, match="memo crops and flips images"):
             personal(batch)
-    with pytest.raises(MethodError, match="augmentations is 0"):
+    with pytest.raises(MethodError, match="augmentations must be a positive integer, got 0"):
         methods.make("memo", augmentations=0)

@@ -164,7 +164,7 @@ def test_tent_says_that_there_is_nothing_to_adapt() -> None:
     bare = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
     with pytest.raises(MethodError, match="no scale and shift"):
         methods.make("tent").personal(bare, Knowledge())
-    with pytest.raises(MethodError, match="optimizer is 'lbfgs': it must be one of adam, sgd"):
+    with pytest.raises(MethodError, match="optimizer must be 'adam' or 'sgd', got 'lbfgs'"):
         methods.make("tent", optimizer="lbfgs").personal(networks.make("mlp"), Knowledge())
 
 

@@ -78,7 +78,7 @@ def test_a_batch_that_fails_leaves_no_trace(keep: int | None) -> None:
 
 
 def test_what_does_not_fit() -> None:
-    with pytest.raises(MethodError, match="supports is 0"):
+    with pytest.raises(MethodError, match="supports must be a positive integer, got 0"):
         methods.make("t3a", supports=0)
     with pytest.raises(MethodError, match="no linear layer"):
         methods.make("t3a").personal(nn.Conv2d(3, 2, 1), Knowledge())

@@ -51,5 +51,5 @@ def test_a_users_own_method_is_in_it() -> None:
         assert "own" not in table.built_in()
     finally:
         del _methods["own"]
-    with pytest.raises(methods.base.MethodError, match="no method 'own'"):
+    with pytest.raises(methods.base.MethodError, match="unknown method 'own'"):
         table.entries(["own"])

@@ -232,7 +232,7 @@ def test_methods_without_a_grid_and_with_progress() -> None:
 
 def test_what_does_not_fit() -> None:
     model, streams = Threshold(), clients(1)
-    with pytest.raises(MethodError, match="no hyper-parameter 'shft'"):
+    with pytest.raises(MethodError, match="unknown hyper-parameter 'shft'"):
         tune("made-up", {"shft": (1,)}, model, Knowledge(), streams)
     with pytest.raises(MethodError, match="no value for 'shift'"):
         tune("made-up", {"shift": ()}, model, Knowledge(), streams)

@@ -83,15 +83,16 @@ def compare(
     """
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import numbered, progress
-    from ttpfl.data.lookup import find
+    from ttpfl.errors import DataError
     from ttpfl.evaluation import Evaluator
     from ttpfl.evaluation import compare as run
     from ttpfl.evaluation.streams import ORDERS
     from ttpfl.evaluation.summary import lines
     from ttpfl.rates import Rates
     from ttpfl.report.terminal import methods_words
+    from ttpfl.settings_kit import check_known
 
-    find("order", order, ORDERS)  # before anything that takes long
+    check_known("order", order, ORDERS, DataError)  # before anything that takes long
     files = {"all": rates, "params": params_rates, "stats": stats_rates}
     named = _named(methods, files)
     model, card = trained_model(model_file, arch)

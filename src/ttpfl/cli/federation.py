@@ -34,7 +34,16 @@ CHECK_NAMES = ("eval_every", "patience", "check", "checkpoint_every", "keep", "t
         "Options": ("out", "model", "weights", "resume", "json", "help_more"),
         "Clients": ("shift", "held_out", "set_", "option", "data_dir"),
         "Training": (
-            *("rounds", "cohort", "algorithm", "local_epochs", "batch_size", "lr", "momentum", "weight_decay"),
+            *(
+                "rounds",
+                "cohort",
+                "algorithm",
+                "local_epochs",
+                "batch_size",
+                "lr",
+                "momentum",
+                "weight_decay",
+            ),
             *("seed", "workers"),
         ),
         ALGORITHM: ("mu", "q", "shuffle", "buffers", "min_reply_fraction", "fast"),
@@ -116,7 +125,17 @@ def _train_here(
 @with_groups(
     {
         "Options": ("out", "rates", "arch", "data_dir", "resume", "json", "help_more"),
-        "Learning": ("rounds", "cohort", "local_epochs", "batch_size", "lr", "mode", "only", "seed", "workers"),
+        "Learning": (
+            "rounds",
+            "cohort",
+            "local_epochs",
+            "batch_size",
+            "lr",
+            "mode",
+            "only",
+            "seed",
+            "workers",
+        ),
         AGGREGATION: ("average", "trim", "min_reply_fraction"),
         PRIVACY: ("privacy", "clip", "noise", "delta"),
         CHECKS: (*CHECK_NAMES, "direction_cache"),

@@ -1,11 +1,11 @@
 """`key=value` on the command line: from text to what the key takes."""
 
 from collections.abc import Iterable, Mapping
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from ttpfl.errors import DataError
-from ttpfl.reading import parse_toml
+from ttpfl.reading import toml_or_text
+from ttpfl.settings_kit import find, from_text
 
 
 def choices(texts: Iterable[str]) -> dict[str, Any]:
@@ -16,14 +16,13 @@ def choices(texts: Iterable[str]) -> dict[str, Any]:
     >>> choices(["seed=a"])
     Traceback (most recent call last):
         ...
-    ttpfl.errors.DataError: --set seed=a: it takes a whole number, such as 3
+    ttpfl.errors.DataError: --set seed must be an integer, got 'a'
     """
-    from ttpfl.data.lookup import find
     from ttpfl.data.setting import Setting
 
     types = get_type_hints(Setting)
     return {
-        name: _typed(f"--set {name}={text}", text, find("choice", name, types))
+        name: from_text(f"--set {name}", text, find("population option", name, types, DataError), DataError)
         for name, text in _pairs("--set", texts).items()
     }
 
@@ -34,7 +33,7 @@ def options(texts: Iterable[str]) -> dict[str, Any]:
     >>> options(["image_size=[24, 32]", "seed=1", "name=art"])
     {'image_size': [24, 32], 'seed': 1, 'name': 'art'}
     """
-    return {name: _plain(text) for name, text in _pairs("--option", texts).items()}
+    return {name: toml_or_text(text) for name, text in _pairs("--option", texts).items()}
 
 
 def merged(given: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
@@ -61,26 +60,3 @@ def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
             raise DataError(f"{option} {given}: {name} is given twice")
         pairs[name] = value
     return pairs
-
-
-def _typed(where: str, text: str, kind: Any) -> Any:
-    kinds = get_args(kind) or (kind,)
-    if NoneType in kinds and text.lower() == "none":
-        return None
-    (plain,) = (one for one in kinds if one is not NoneType)
-    if plain is bool and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if plain is not bool:
-        try:
-            return plain(text)
-        except ValueError:
-            pass
-    takes = {bool: "true or false", int: "a whole number, such as 3", float: "a number, such as 0.5"}[plain]
-    raise DataError(f"{where}: it takes {takes}" + (", or none" if NoneType in kinds else ""))
-
-
-def _plain(text: str) -> Any:
-    try:
-        return parse_toml(f"value = {text}")["value"]
-    except ValueError:
-        return text

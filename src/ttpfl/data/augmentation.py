@@ -7,7 +7,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from ttpfl.data.lookup import find
+from ttpfl.errors import DataError
+from ttpfl.settings_kit import find
 
 GRAY = torch.tensor([0.299, 0.587, 0.114])  # what eyes make of red, green and blue (ITU-R BT.601)
 TRIES = 10  # shapes of a crop that are drawn until one lies in the picture
@@ -21,11 +22,11 @@ def augment(name: str, pictures: Tensor) -> Tensor:
     >>> augment("rotations", torch.zeros(2, 3, 8, 8))
     Traceback (most recent call last):
         ...
-    ttpfl.errors.DataError: there is no augmentation 'rotations'. Known: domainbed, flips
+    ttpfl.errors.DataError: unknown augmentation 'rotations'. Available: domainbed, flips
     """
     # One number of the common generator decides all, so that what comes after does not repeat these draws.
     generator = Generator().manual_seed(int(torch.randint(2**62, ())))
-    return find("augmentation", name, AUGMENTATIONS)(pictures, generator)
+    return find("augmentation", name, AUGMENTATIONS, DataError)(pictures, generator)
 
 
 def domainbed(pictures: Tensor, generator: Generator) -> Tensor:

@@ -16,6 +16,7 @@ from ttpfl.data.partition import Ids
 from ttpfl.data.pixels import Array, as_tensor
 from ttpfl.data.plan import Applied
 from ttpfl.errors import DataError
+from ttpfl.settings_kit import integer
 
 One = TypeVar("One")
 Labels = NDArray[np.int64]
@@ -94,8 +95,7 @@ class TargetClient(Client):
 
     def stream(self, batch_size: int) -> Iterator[Tensor]:
         """Its images in their order, `batch_size` at a time; the last batch may be smaller."""
-        if batch_size < 1:
-            raise DataError(f"batch_size is {batch_size}: it must be at least 1")
+        integer(1).check(DataError, batch_size=batch_size)
         for start in range(0, len(self.ids), batch_size):
             yield self.tensor(self.ids[start : start + batch_size])
 

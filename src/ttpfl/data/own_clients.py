@@ -9,12 +9,12 @@ import numpy as np
 from ttpfl.data.client_arrays import ClientArrays
 from ttpfl.data.clients import Answers, Clients, Population, SourceClient, TargetClient
 from ttpfl.data.division import SMALLEST
-from ttpfl.data.lookup import find
 from ttpfl.data.partition import Ids
 from ttpfl.data.pixels import Array
 from ttpfl.data.plan import split
 from ttpfl.data.setting import Setting
 from ttpfl.errors import DataError
+from ttpfl.settings_kit import check_known
 
 CHOICES = ("validation", "seed")
 
@@ -25,10 +25,10 @@ def own_setting(choices: Mapping[str, Any]) -> dict[str, Any]:
     >>> own_setting({"shift": "label"})
     Traceback (most recent call last):
         ...
-    ttpfl.errors.DataError: there is no choice for your own clients 'shift'. Known: validation, seed
+    ttpfl.errors.DataError: unknown option 'shift' of your own clients. Available: validation, seed
     """
     for name in choices:
-        find("choice for your own clients", name, dict.fromkeys(CHOICES))
+        check_known("option", name, CHOICES, DataError, "of your own clients")
     setting = Setting(**choices)
     return {name: getattr(setting, name) for name in CHOICES}
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttpfl.errors import DataError
+from ttpfl.settings_kit import POSITIVE, integer, number
 
 Weights = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -48,10 +49,9 @@ class Step:
     every_class: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.majors < 1:
-            raise DataError(f"majors is {self.majors}: a client has at least one major class")
-        if not 1 <= self.ratio < np.inf:  # a smaller one would make minors of majors
-            raise DataError(f"ratio is {self.ratio}: it must be a number from 1")
+        integer(1).check(DataError, majors=self.majors)
+        # A smaller ratio would make minors of majors.
+        number("of at least 1", lambda ratio: ratio >= 1).check(DataError, ratio=self.ratio)
 
     def weights(self, clients: int, classes: int, random: np.random.Generator) -> Weights:
         """1, plus `ratio` - 1 for each time that the class is a major of the client."""
@@ -94,8 +94,7 @@ class Dirichlet:
     every_class: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < np.inf:
-            raise DataError(f"alpha is {self.alpha}: it must be a positive number")
+        POSITIVE.check(DataError, alpha=self.alpha)
 
     def weights(self, clients: int, classes: int, random: np.random.Generator) -> Weights:
         """One draw per client."""

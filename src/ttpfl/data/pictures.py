@@ -15,6 +15,7 @@ from ttpfl.data.extras import extra
 from ttpfl.errors import DataError
 from ttpfl.limits import PICTURE
 from ttpfl.reading import open_regular
+from ttpfl.settings_kit import must_be
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
@@ -60,7 +61,7 @@ def as_size(size: int | Size | None) -> Size | None:
         return None
     pair = size if isinstance(size, (tuple, list)) else (size, size)
     if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
-        raise DataError(f"image_size is {size!r}: it must be one positive integer, or height and width")
+        raise DataError(must_be("image_size", "a positive integer, or height and width", size))
     return pair[0], pair[1]
 
 

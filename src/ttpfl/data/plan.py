@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from ttpfl.data.corruption_names import SOURCE_CORRUPTIONS, TARGET_CORRUPTIONS
 from ttpfl.data.division import Division, Pool, deal, draw
 from ttpfl.data.images import Images
-from ttpfl.data.lookup import find
 from ttpfl.data.partition import Ids
 from ttpfl.data.setting import Setting
 from ttpfl.errors import DataError
+from ttpfl.settings_kit import check_known
 
 SAMPLES_DRAWN = 200  # of a client, with replacement, if nothing is asked for
 # What a random number is for: numbers for different purposes never depend on each other.
@@ -142,7 +142,7 @@ def _by_domain(images: Images, setting: Setting, labels: NDArray[np.int64], clas
         raise DataError(f"{images.facts.name} has one domain only: choose another shift than 'domain'")
     if setting.held_out is None:
         raise DataError(f"which domain is held out? Pass held_out=, one of: {', '.join(domains)}")
-    find("domain", setting.held_out, dict.fromkeys(domains))
+    check_known("domain", setting.held_out, domains, DataError)
     parts = []
     for number in sorted(range(len(domains)), key=lambda number: domains[number] == setting.held_out):
         pool = Pool.of(labels, classes, np.flatnonzero(images.domain == number))

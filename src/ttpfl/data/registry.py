@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, overload
@@ -14,10 +13,10 @@ from ttpfl.data.augmentation import AUGMENTATIONS
 from ttpfl.data.client_arrays import ClientArrays
 from ttpfl.data.download import fetch
 from ttpfl.data.images import Facts, Images
-from ttpfl.data.lookup import find
 from ttpfl.data.own_clients import own_setting
 from ttpfl.data.setting import setting_of
 from ttpfl.errors import DataError, DataMissingError
+from ttpfl.settings_kit import Rule, check_known, find
 
 log = logging.getLogger("ttpfl")
 
@@ -40,8 +39,8 @@ def dataset(facts: Facts) -> Callable[[L], L]:
     """Register a loader `(directory, **options)` under the name in `facts`.
 
     The loader raises a DataMissingError for files that are not there; `load` adds what to do about it. If an
-    option's type is `Annotated[..., check]`, and not the text of that, `check(name, value)` is called before
-    anything is loaded.
+    option's type is `Annotated[..., check]`, and not the text of that, its value is checked before anything
+    is loaded: `check` is a rule of `ttpfl.settings_kit`, or is called as `check(name, value)`.
     """
 
     def register(loader: L) -> L:
@@ -100,17 +99,19 @@ def check_options(name: str, given: Mapping[str, Any]) -> None:
     >>> check_options("digits", {"seed": "abc"})
     Traceback (most recent call last):
         ...
-    ttpfl.errors.DataError: seed is 'abc': it must be a whole number from 0
+    ttpfl.errors.DataError: seed must be a non-negative integer, got 'abc'
     """
     known, own = options(name), inspect.signature(_entry(name).loader).parameters
     for option, value in given.items():
-        if option not in known:
-            raise DataError(f"{name} has no option {option!r}; it has: {', '.join(known)}")
+        check_known("option", option, known, DataError, f"of {name}")
         if option in own:
-            for check in filter(callable, getattr(own[option].annotation, "__metadata__", ())):
-                check(option, value)
+            for check in getattr(own[option].annotation, "__metadata__", ()):
+                if isinstance(check, Rule):
+                    check.check(DataError, **{option: value})
+                elif callable(check):
+                    check(option, value)
         elif value != "":
-            find("augmentation", value, AUGMENTATIONS)
+            check_known("augmentation", value, AUGMENTATIONS, DataError)
 
 
 def is_there(name: str, data_dir: str | PathLike[str] | None = None) -> bool:
@@ -154,7 +155,7 @@ def load(
     >>> load("cifar11")
     Traceback (most recent call last):
         ...
-    ttpfl.errors.DataError: there is no data set 'cifar11'; did you mean 'cifar10'? There are: arrays, ...
+    ttpfl.errors.DataError: unknown data set 'cifar11'; did you mean 'cifar10'? Available: arrays, ...
     """
     entry, directory = _entry(name), data_directory(data_dir)
     check_options(name, {**options, "augmentation": augmentation})
@@ -192,11 +193,7 @@ def data_directory(data_dir: str | PathLike[str] | None = None) -> Path:
 
 
 def _entry(name: str) -> _Entry:
-    if name in _entries:
-        return _entries[name]
-    near = get_close_matches(name.lower().replace("_", "-"), _entries, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise DataError(f"there is no data set {name!r}{hint} There are: {', '.join(names())}")
+    return find("data set", name, {known: _entries[known] for known in names()}, DataError)
 
 
 def _download(facts: Facts, directory: Path) -> None:

@@ -18,6 +18,7 @@ from ttpfl.evaluation.streams import order_of
 from ttpfl.outputs import logits_of
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Mode, Rates
+from ttpfl.settings_kit import integer
 
 Predictor = Callable[[Tensor], Tensor]
 """From a batch of images to logits; it may learn from the batch, but gets nothing else."""
@@ -50,8 +51,7 @@ class Evaluator:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise DataError(f"batch_size is {self.batch_size}: it must be at least 1")
+        integer(1).check(DataError, batch_size=self.batch_size)
         order_of(self.order, np.zeros(1, np.int64), (0,))  # its own check
 
     def clients(self) -> list[int]:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.lookup import find
+from ttpfl.errors import DataError
+from ttpfl.settings_kit import find
 
 Order = Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]
 
@@ -44,4 +45,4 @@ def order_of(name: str, labels: NDArray[np.int64], seed: tuple[int, ...]) -> NDA
     >>> order_of("label-sorted", np.array([0, 1, 0, 1]), seed=(0,)).tolist()
     [0, 2, 1, 3]
     """
-    return find("order", name, ORDERS)(labels, np.random.default_rng(seed))
+    return find("order", name, ORDERS, DataError)(labels, np.random.default_rng(seed))

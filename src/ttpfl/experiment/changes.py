@@ -6,7 +6,7 @@ from typing import Any
 
 from ttpfl.errors import RecipeError
 from ttpfl.experiment.config import Tree
-from ttpfl.reading import parse_toml
+from ttpfl.reading import toml_or_text
 
 Keys = tuple[str, ...]
 """The way to a value through tables."""
@@ -21,17 +21,10 @@ def parsed(text: str) -> Tree:
     found = re.fullmatch(r'((?:"[^"]*"|[^"=])+)=(.*)', text.strip(), re.S)
     if found is None or not found[1].strip():
         raise RecipeError(f"--set {text}: it takes the form key=value, such as train.rounds=10")
-    value = _value(found[2].strip())
+    value = toml_or_text(found[2].strip())
     for quoted, plain in reversed(re.findall(r'(?:^|\.)\s*(?:"([^"]*)"|([^."]*))', found[1].strip())):
         value = {quoted or plain.strip(): value}
     return dict(value)
-
-
-def _value(text: str) -> Any:
-    try:
-        return parse_toml(f"value = {text}")["value"]
-    except ValueError:
-        return text  # text without quotation marks
 
 
 def leaves(tree: Tree, above: Keys = ()) -> Iterator[tuple[Keys, Any]]:

@@ -1,7 +1,6 @@
 """What cannot work is refused when a recipe is read, as far as that is known without data."""
 
 import json
-import math
 import pkgutil
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -10,16 +9,16 @@ from typing import Any
 
 import torch
 
-from ttpfl.data.lookup import find
 from ttpfl.data.own_clients import own_setting
-from ttpfl.data.registry import check_options, facts, options
+from ttpfl.data.registry import check_options, facts
 from ttpfl.data.setting import setting_of
-from ttpfl.errors import MethodError, RecipeError
-from ttpfl.experiment.config import Config, Data, fitting, known_key, located
+from ttpfl.errors import DataError, MethodError, RecipeError
+from ttpfl.experiment.config import Config, Data, located
 from ttpfl.federation.model_work import algorithm_of
 from ttpfl.methods import Method, make
 from ttpfl.methods.fixed_rates import FixedRates
 from ttpfl.models.build import MODELS, build
+from ttpfl.settings_kit import NUMBER, as_type, check_known, must_be
 
 
 def check_config(config: Config) -> None:
@@ -65,10 +64,10 @@ def check_finite(said: Any, where: str = "") -> None:
     >>> check_finite({"train": {"lr": float("inf")}})
     Traceback (most recent call last):
         ...
-    ttpfl.errors.RecipeError: train.lr is inf: it takes a finite number
+    ttpfl.errors.RecipeError: train.lr must be a finite number, got inf
     """
-    if isinstance(said, float) and not math.isfinite(said):
-        raise RecipeError(f"{where} is {said}: it takes a finite number")
+    if isinstance(said, float):
+        NUMBER.check(RecipeError, **{where: said})
     if isinstance(said, Mapping):
         for key, value in said.items():
             check_finite(value, f"{where}.{key}" if where else key)
@@ -83,18 +82,16 @@ def check_paper(paper: Mapping[str, Any], cases: Iterable[str] | None) -> None:
     There may be figures of methods that are not compared, but none of unknown cases, if cases are given.
     """
     for label, of_cases in paper.items():
-        for case, figures in fitting(f"paper.{label}", of_cases, dict).items():
+        for case, figures in as_type(f"paper.{label}", of_cases, dict, RecipeError).items():
             if cases is not None:
-                known_key(f"paper.{label}", case, cases)
+                check_known("case", case, cases, RecipeError, f"in paper.{label}")
             said = figures if isinstance(figures, list) else []
             if len(said) not in (1, 2) or not all(type(figure) in (int, float) for figure in said):
-                raise RecipeError(f"paper.{label}.{case} is {figures!r}: it takes [mean] or [mean, sd]")
+                raise RecipeError(must_be(f"paper.{label}.{case}", "[mean] or [mean, sd]", figures))
 
 
 def _check_data(data: Data) -> None:
     known = facts(data.name)
-    for option in data.options:
-        known_key("data.options", option, options(data.name))
     with located("options"):
         check_options(data.name, data.options)
     if not known.classes:  # found in the user's own data
@@ -102,14 +99,14 @@ def _check_data(data: Data) -> None:
         return
     setting = setting_of(known.defaults, data.choices)
     if setting.kind.domains and setting.held_out is None:
-        raise RecipeError(f"held_out is not set: it takes one of {', '.join(known.domains)}")
+        raise RecipeError(must_be("held_out", f"set to one of {', '.join(known.domains)}", None))
     if setting.held_out is not None:
-        find("domain", setting.held_out, dict.fromkeys(known.domains))
+        check_known("domain", setting.held_out, known.domains, DataError)
 
 
 def _check_network(name: str) -> None:
     if ":" not in name:
-        find("network", name, {**MODELS, "package.module:function": None})
+        check_known("network", name, [*MODELS, "package.module:function"], DataError)
         return
     try:
         pkgutil.resolve_name(name)

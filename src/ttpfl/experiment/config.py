@@ -1,18 +1,17 @@
 """One case of a recipe with everything decided: which data, network, training, rates and test."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from types import UnionType
-from typing import Any, Self, get_args, get_type_hints
+from typing import Annotated, Any, Self, get_type_hints
 
-from ttpfl.data.lookup import find
 from ttpfl.data.manifest import as_json
 from ttpfl.data.registry import client_choices, options
 from ttpfl.data.setting import Setting
 from ttpfl.errors import RecipeError, TtpflError
 from ttpfl.evaluation.streams import ORDERS
 from ttpfl.federation.settings import LearnSettings, TrainSettings, with_new_names
+from ttpfl.settings_kit import as_table, integer, one_of
 
 Tree = dict[str, Any]
 """Tables within tables, as TOML has them."""
@@ -56,27 +55,18 @@ class Model:
 class Tune:
     """Tune baselines' hyper-parameters on this many source clients; 0 uses the defaults."""
 
-    clients: int = 0
+    clients: Annotated[int, integer(0)] = 0
     """Source clients to choose on, evenly over all."""
-
-    def __post_init__(self) -> None:
-        if self.clients < 0:
-            raise RecipeError(f"clients is {self.clients}: it must be a whole number from 0")
 
 
 @dataclass(frozen=True)
 class Test:
     """How the streams of target clients come."""
 
-    batch_size: int = 20
+    batch_size: Annotated[int, integer(1)] = 20
     """Images that come at a time."""
-    order: str = "iid"
+    order: Annotated[str, one_of(*ORDERS)] = "iid"
     """iid (random), recorded, label-sorted or mixed."""
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise RecipeError(f"batch_size is {self.batch_size}: it must be a whole number from 1")
-        find("order", self.order, ORDERS)
 
 
 SECTIONS: dict[str, type[Any]] = {
@@ -99,7 +89,7 @@ class Config:
     >>> Config.of({"train": {"round": 2}}, seed=0)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.RecipeError: there is no key 'round' in train; did you mean 'rounds'? Known: rounds, ...
+    ttpfl.errors.RecipeError: unknown key 'round' in train; did you mean 'rounds'? Available: rounds, ...
     """
 
     seed: int
@@ -138,32 +128,20 @@ class Config:
         }
 
 
-def checked(section: str, said: Any) -> dict[str, Any]:
-    """A section's keys and the kinds of its values, or an error that names the nearest known key."""
-    if not isinstance(said, dict):
-        raise RecipeError(f"{section} is {said!r}: it must be a table, such as [{section}]")
-    if section in ("train", "learn"):
-        said = with_new_names(said)
-    known = keys(section)
-    return {key: fitting(f"{section}.{key}", said[key], known_key(section, key, known)) for key in said}
+def checked(section: str, table: Any) -> dict[str, Any]:
+    """A section whose keys are known and whose values have the right types."""
+    if section in ("train", "learn") and isinstance(table, dict):
+        table = with_new_names(table)
+    return as_table(section, table, keys(section), RecipeError)
 
 
 def keys(section: str) -> dict[str, Any]:
-    """The keys of a section with their types."""
+    """The keys of a section with their types and rules."""
     kind = SECTIONS[section]
-    types = get_type_hints(kind)
+    types = get_type_hints(kind, include_extras=True)
     if kind is Data:
-        types = {"name": str, "options": dict, **get_type_hints(Setting)}
+        types = {"name": str, "options": dict, **get_type_hints(Setting, include_extras=True)}
     return {name: types[name] for name in types if name not in NO_KEYS}
-
-
-def known_key(where: str, key: str, known: Mapping[str, Any] | Iterable[str]) -> Any:
-    """What is known under a key, or an error that names the nearest one."""
-    try:
-        return find("key", key, known if isinstance(known, Mapping) else dict.fromkeys(known))
-    except ValueError as error:
-        said = str(error).replace(f"{key!r}", f"{key!r} in {where}", 1)
-        raise RecipeError(said) from None
 
 
 @contextmanager
@@ -175,27 +153,6 @@ def located(where: str) -> Iterator[None]:
         if where:
             error.add_note(f"in {where}")
         raise
-
-
-def fitting(where: str, value: Any, kind: Any) -> Any:
-    """A value of the kind that a key takes, or an error in words of TOML."""
-    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if value is not None and not any(_is(value, one) for one in kinds):
-        words = " or ".join(_WORDS.get(one, str(one)) for one in kinds if one is not type(None))
-        raise RecipeError(f"{where} is {value!r}: it takes {words}")
-    return value
-
-
-_WORDS = {
-    int: "a whole number", float: "a number", str: "a text", bool: "true or false",
-    dict: "a table", list: "a list",
-}  # fmt: skip
-
-
-def _is(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def merged(below: Tree, above: Tree) -> Tree:

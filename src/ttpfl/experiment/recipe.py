@@ -8,13 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ttpfl.data.lookup import find
-from ttpfl.errors import DataError, LimitError, RecipeError
+from ttpfl.errors import LimitError, RecipeError
 from ttpfl.experiment.changes import Keys, leaves, parsed, says
 from ttpfl.experiment.checks import check_config, check_finite, check_modules, check_paper, checked_method
-from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, fitting, known_key, located, merged
+from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, located, merged
 from ttpfl.experiment.toml import dotted
 from ttpfl.reading import read_toml
+from ttpfl.settings_kit import as_table, as_type, check_known, find, must_be
 
 TOP = {
     "title": str, "question": str, "kind": str, "seeds": list, "methods": list, "entries": list,
@@ -84,7 +84,7 @@ class Recipe:
         if only != cases and not self.tree.get("cases"):
             raise RecipeError(f"only is {only}, but {self.name} has no cases to choose from: leave it out")
         for name in only:
-            known_key("cases", name, cases)
+            check_known("case", name, cases, RecipeError)
         return [name for name in cases if name in only]
 
     @property
@@ -148,7 +148,7 @@ def read(recipe: str | PathLike[str], preset: str | None = None, changes: Iterab
     >>> read("demo", changes=["train.round=3"])
     Traceback (most recent call last):
         ...
-    ttpfl.errors.RecipeError: there is no key 'round' in train; did you mean 'rounds'? Known: rounds, ...
+    ttpfl.errors.RecipeError: unknown key 'round' in train; did you mean 'rounds'? Available: rounds, ...
     """
     path = find_file(recipe)
     trees = _presets(path)
@@ -156,10 +156,7 @@ def read(recipe: str | PathLike[str], preset: str | None = None, changes: Iterab
         with located("" if name == BASE else f"preset {name}"):
             Recipe(path.stem, tree, name)
     chosen = BASE if preset is None else preset
-    try:
-        tree = find("preset", chosen, trees)
-    except DataError as error:
-        raise RecipeError(f"{path.stem}: {error}") from None
+    tree = find("preset", chosen, trees, RecipeError, f"of {path.stem}")
     made: dict[Keys, Any] = {}
     for change in map(parsed, changes):
         for keys, value in leaves(change):
@@ -184,10 +181,7 @@ def find_file(recipe: str | PathLike[str]) -> Path:
         if not path.exists():
             raise RecipeError(f"there is no recipe {path}. Those that come along: {', '.join(known())}")
         return path
-    try:
-        return find("recipe", str(recipe), {name: folder() / f"{name}.toml" for name in known()})
-    except DataError as error:
-        raise RecipeError(str(error)) from None
+    return find("recipe", str(recipe), {name: folder() / f"{name}.toml" for name in known()}, RecipeError)
 
 
 def known() -> list[str]:
@@ -209,27 +203,27 @@ def _presets(path: Path) -> dict[str, Tree]:
         raise
     except ValueError as error:
         raise RecipeError(f"{path} is not sound TOML: {error}") from None
-    said = fitting("presets", tree.pop("presets", {}), dict)
+    said = as_type("presets", tree.pop("presets", {}), dict[str, dict[str, Any]], RecipeError)
     if BASE in said:
         raise RecipeError(
             f"presets.{BASE} is in {path}, but that is the recipe as it stands: use another name"
         )
-    return {BASE: tree, **{name: merged(tree, fitting(f"presets.{name}", said[name], dict)) for name in said}}
+    return {BASE: tree, **{name: merged(tree, said[name]) for name in said}}
 
 
 def _check(tree: Tree, name: str) -> None:
     """The keys and the kinds of their values, whatever the cases make of them."""
-    _kinds(tree, TOP, "recipe")
+    as_table("", tree, TOP, RecipeError)
     check_finite(tree)
-    known_key("the kinds of recipes", tree.get("kind", COMPARISON), KINDS)
+    check_known("kind", tree.get("kind", COMPARISON), KINDS, RecipeError, "of recipe")
     seeds = tree.get("seeds", [0])
     if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds) or len({*seeds}) < len(seeds):
-        raise RecipeError(f"seeds are {seeds}: they must be whole numbers from 0, at least one, none twice")
+        raise RecipeError(must_be("seeds", "a list of distinct non-negative integers", seeds))
     toy = tree.get("kind") == TOY
     check_paper(tree.get("paper", {}), None if toy else tree.get("cases") or [""])
     if toy:
         for key in tree:
-            known_key("recipes of kind toy", key, OF_TOY)
+            check_known("key", key, OF_TOY, RecipeError, "in a recipe of kind toy")
         return
     for section in SECTIONS:
         checked(section, tree.get(section, {}))
@@ -242,14 +236,12 @@ def _check_lines(tree: Tree, name: str) -> None:
     """What is compared: every line has a label of its own, and a method."""
     entries = tree.get("entries", [])
     for number, said in enumerate(entries):
-        _kinds(fitting(f"entries[{number}]", said, dict), ENTRY, f"entries[{number}]")
+        as_table(f"entries[{number}]", said, ENTRY, RecipeError)
         for key in ("label", "method"):
             if not said.get(key):
                 raise RecipeError(f"entries[{number}] has no {key}: {said}")
         _check_sections(f"rates of {said['label']!r}", said.get("rates", {}))
-    methods = [
-        fitting(f"methods[{number}]", said, str) for number, said in enumerate(tree.get("methods", []))
-    ]
+    methods = as_type("methods", tree.get("methods", []), list[str], RecipeError)
     labels = [*methods, *(said["label"] for said in entries)]
     if not labels:
         raise RecipeError(f"{name} compares nothing: give methods, such as methods = ['none', 'atp-batch']")
@@ -258,14 +250,8 @@ def _check_lines(tree: Tree, name: str) -> None:
 
 
 def _check_sections(where: str, said: Any) -> None:
-    for section, keys in fitting(where, said, dict).items():
-        known_key(where, section, SECTIONS)
-        checked(section, keys)
-
-
-def _kinds(tree: Tree, kinds: Mapping[str, type], where: str) -> None:
-    for key, value in tree.items():
-        fitting(f"{key} in {where}", value, known_key(where, key, kinds))
+    for section, table in as_table(where, said, dict.fromkeys(SECTIONS, dict), RecipeError).items():
+        checked(section, table)
 
 
 def _check_reach(recipe: Recipe, changed: Iterable[Keys], cases: Tree) -> None:
@@ -276,7 +262,7 @@ def _check_reach(recipe: Recipe, changed: Iterable[Keys], cases: Tree) -> None:
     for path in changed:
         of_cases = path[0] == "cases" and len(path) > 1
         if of_cases and cases:
-            known_key("cases", path[1], cases)
+            check_known("case", path[1], cases, RecipeError)
         if of_cases and path[1] not in recipe.cases:
             run = ", ".join(recipe.cases)
             raise RecipeError(f"--set {dotted(path)} changes nothing: of the cases, only {run} will be run")

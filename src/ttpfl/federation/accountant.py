@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ttpfl.errors import FederationError
+from ttpfl.settings_kit import POSITIVE, PROBABILITY
 
 SENSITIVITY = {"central": 1.0, "local": 2.0}
 """How far one site's data can move what noise is added to, in units of `clip`."""
@@ -79,10 +80,9 @@ def check_delta(delta: float) -> None:
     >>> check_delta(1e5)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.FederationError: delta is 100000.0: it must lie between 0 and 1, such as 1e-5
+    ttpfl.errors.FederationError: delta must be a number above 0 and below 1, got 100000.0; try 1e-5
     """
-    if not 0 < delta < 1:
-        raise FederationError(f"delta is {delta}: it must lie between 0 and 1, such as 1e-5")
+    PROBABILITY.check(FederationError, "; try 1e-5", delta=delta)
 
 
 def noise_for(epsilon: float, participations: int, delta: float, sensitivity: float = 1.0) -> float:
@@ -94,8 +94,7 @@ def noise_for(epsilon: float, participations: int, delta: float, sensitivity: fl
     check_delta(delta)
     if math.isinf(epsilon):
         return 0.0
-    if not epsilon > 0:
-        raise FederationError(f"epsilon is {epsilon}: it must be positive")
+    POSITIVE.check(FederationError, epsilon=epsilon)
     low, high = 0.0, 1.0
     while epsilon_of(high, participations, delta, sensitivity) > epsilon:
         low, high = high, 2 * high

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ttpfl.errors import FederationError
 from ttpfl.federation.state_vector import Layout
+from ttpfl.settings_kit import NOT_NEGATIVE
 
 
 @dataclass
@@ -76,8 +77,7 @@ class FedProx(FedAvg):
     mu: float = 0.01
 
     def __post_init__(self) -> None:
-        if not self.mu >= 0:
-            raise FederationError(f"mu is {self.mu}: it must not be negative")
+        NOT_NEGATIVE.check(FederationError, mu=self.mu)
 
     @property
     def proximal(self) -> float:
@@ -98,8 +98,7 @@ class QFFL:
     proximal: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if not self.q >= 0:
-            raise FederationError(f"q is {self.q}: it must not be negative")
+        NOT_NEGATIVE.check(FederationError, q=self.q)
 
     @property
     def needs_loss_before(self) -> bool:

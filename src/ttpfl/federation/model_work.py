@@ -18,6 +18,7 @@ from ttpfl.federation.roster import Part, Roster
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.state import Record, Report, RunState
 from ttpfl.federation.state_vector import Layout, pack
+from ttpfl.settings_kit import find
 from ttpfl.tally import Tallies, Tally
 
 ALGORITHMS: dict[str, Callable[[TrainSettings], Algorithm]] = {
@@ -29,9 +30,7 @@ ALGORITHMS: dict[str, Callable[[TrainSettings], Algorithm]] = {
 
 def algorithm_of(settings: TrainSettings) -> Algorithm:
     """The algorithm that the settings name."""
-    if settings.algorithm not in ALGORITHMS:
-        raise FederationError(f"algorithm is {settings.algorithm!r}, not one of {', '.join(ALGORITHMS)}")
-    return ALGORITHMS[settings.algorithm](settings)
+    return find("algorithm", settings.algorithm, ALGORITHMS, FederationError)(settings)
 
 
 @dataclass(frozen=True)

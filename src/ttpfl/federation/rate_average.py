@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ttpfl.account import together
 from ttpfl.errors import FederationError, RatesError
+from ttpfl.federation.settings import AVERAGES
 from ttpfl.rates import Rates
 
 
@@ -68,6 +69,7 @@ def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -
     >>> combined(clients, "median").values, combined(clients, "trimmed", trim=0.34).values
     (tensor([2., 2.]), tensor([2., 2.]))
     """
+    AVERAGES.check(FederationError, average=average)
     mean = average_rates(rates)
     if average == "mean":
         return mean
@@ -75,9 +77,7 @@ def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -
     if average == "krum":
         return mean.with_values(_krum(values, trim).to(mean.values.dtype))
     ordered = values.sort(dim=0).values
-    cut = {"median": (len(rates) - 1) // 2, "trimmed": int(trim * len(rates))}.get(average)
-    if cut is None:
-        raise FederationError(f"average is {average!r}: it must be 'mean', 'median', 'trimmed' or 'krum'")
+    cut = (len(rates) - 1) // 2 if average == "median" else int(trim * len(rates))
     return mean.with_values(_middle(ordered, cut).to(mean.values.dtype))
 
 

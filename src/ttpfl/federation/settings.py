@@ -1,17 +1,18 @@
 """What can be chosen about a run. Functions and command line take the same names."""
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import wraps
-from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from ttpfl.errors import FederationError
 from ttpfl.federation.accountant import check_delta
+from ttpfl.settings_kit import FRACTION, NOT_NEGATIVE, POSITIVE, Rule, check_fields, integer, number, one_of
 
 T = TypeVar("T")
+
+AVERAGES = one_of("mean", "median", "trimmed", "krum")
 
 RENAMED = {"epochs": "local_epochs", "minimum": "min_reply_fraction"}
 """Settings of earlier versions, which are still read, by their old names."""
@@ -43,61 +44,35 @@ def takes_old_names(kind: type[T]) -> type[T]:
     return kind
 
 
-def choice(default: T, help: str, free: bool = False) -> T:
-    """A field with its help. `free`: it has no influence on results, so a resumed run may change it."""
-    return field(default=default, metadata={"help": help, "free": free})
+def choice(default: T, help: str, limit: Rule | None = None, free: bool = False) -> T:
+    """A field with its help and rule. `free`: it does not affect results, so a resumed run may change it."""
+    return field(default=default, metadata={"help": help, "limit": limit, "free": free})
 
 
 @dataclass(frozen=True)
 class RunSettings:
     """What training and rate learning have in common."""
 
-    rounds: int = choice(200, "total number of rounds", free=True)
-    cohort: int | None = choice(None, "clients per round; all by default")
-    seed: int = choice(0, "random seed")
+    rounds: int = choice(200, "total number of rounds", integer(1), free=True)
+    cohort: int | None = choice(None, "clients per round; all by default", integer(1))
+    seed: int = choice(0, "random seed", integer(0))
     min_reply_fraction: float = choice(
-        0.5, "minimum fraction of a cohort that must reply; otherwise the round is abandoned"
+        0.5, "minimum fraction of a cohort that must reply; otherwise the round is abandoned", FRACTION
     )
     patience: int | None = choice(
-        None, "stop after this many rounds without a lower validation loss, and return the best round"
+        None,
+        "stop after this many rounds without a lower validation loss, and return the best round",
+        integer(1),
     )
     workers: int | None = choice(
-        None, "worker processes; one per core by default, 0 runs in this process", free=True
+        None, "worker processes; one per core by default, 0 runs in this process", integer(0), free=True
     )
-    checkpoint_every: int = choice(1, "checkpoint every n rounds", free=True)
-    keep: int = choice(3, "number of checkpoints to keep", free=True)
-    eval_every: int = choice(0, "evaluate on target clients every n rounds; 0 disables it")
+    checkpoint_every: int = choice(1, "checkpoint every n rounds", integer(1), free=True)
+    keep: int = choice(3, "number of checkpoints to keep", integer(1), free=True)
+    eval_every: int = choice(0, "evaluate on target clients every n rounds; 0 disables it", integer(0))
 
     def __post_init__(self) -> None:
-        for name in (
-            "rounds",
-            "cohort",
-            "patience",
-            "checkpoint_every",
-            "keep",
-            "local_epochs",
-            "batch_size",
-        ):
-            self._whole(name, 1)
-        for name in ("seed", "workers", "eval_every", "validate_every", "direction_cache"):
-            self._whole(name, 0)
-        for name in ("momentum", "weight_decay"):
-            self._at_least(name, 0)
-        if not 0 <= self.min_reply_fraction <= 1:
-            raise FederationError(f"min_reply_fraction is {self.min_reply_fraction}: it must lie between 0 and 1")
-        if not getattr(self, "lr", 1) > 0:
-            raise FederationError(f"lr is {getattr(self, 'lr', 1)}: it must be positive")
-
-    def _whole(self, name: str, least: int) -> None:
-        value = getattr(self, name, None)
-        if value is not None and not isinstance(value, Integral):
-            raise FederationError(f"{name} is {value!r}: it must be a whole number")
-        self._at_least(name, least)
-
-    def _at_least(self, name: str, least: int) -> None:
-        value = getattr(self, name, None)
-        if value is not None and not value >= least:
-            raise FederationError(f"{name} is {value}: it must be at least {least}")
+        check_fields(self, FederationError)
 
     def decisive(self) -> dict[str, Any]:
         """The choices that results depend on."""
@@ -113,20 +88,24 @@ class TrainSettings(RunSettings):
     >>> TrainSettings(lr=0)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.FederationError: lr is 0: it must be positive
+    ttpfl.errors.FederationError: lr must be a positive number, got 0
     """
 
     algorithm: str = choice("fedavg", "federated algorithm: fedavg, fedprox or qffl")
     mu: float = choice(0.01, "fedprox: weight of the proximal term")
     q: float = choice(1.0, "qffl: fairness exponent")
-    local_epochs: int = choice(1, "local epochs per round")
-    batch_size: int = choice(20, "batch size")
-    lr: float = choice(0.1, "learning rate of the clients' SGD")
-    momentum: float = choice(0.0, "momentum of the clients' SGD")
-    weight_decay: float = choice(0.0, "weight decay of the clients' SGD")
+    local_epochs: int = choice(1, "local epochs per round", integer(1))
+    batch_size: int = choice(20, "batch size", integer(1))
+    lr: float = choice(0.1, "learning rate of the clients' SGD", POSITIVE)
+    momentum: float = choice(0.0, "momentum of the clients' SGD", NOT_NEGATIVE)
+    weight_decay: float = choice(0.0, "weight decay of the clients' SGD", NOT_NEGATIVE)
     shuffle: bool = choice(True, "shuffle samples in every epoch")
-    buffers: str = choice("average", "BatchNorm statistics: average them, or keep them local to each client")
-    validate_every: int = choice(1, "validate every n rounds; 0 disables it")
+    buffers: str = choice(
+        "average",
+        "BatchNorm statistics: average them, or keep them local to each client",
+        one_of("average", "local"),
+    )
+    validate_every: int = choice(1, "validate every n rounds; 0 disables it", integer(0))
     check: bool = choice(
         True, "warn if the model is no better than chance on the source clients' validation data", free=True
     )
@@ -134,8 +113,6 @@ class TrainSettings(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.buffers not in ("average", "local"):
-            raise FederationError(f"buffers is {self.buffers!r}: it must be 'average' or 'local'")
         if self.patience is not None and self.validate_every != 1:
             raise FederationError("patience looks at validation data in every round: set validate_every=1")
 
@@ -145,24 +122,31 @@ class TrainSettings(RunSettings):
 class LearnSettings(RunSettings):
     """How rates are learned. The defaults are the paper's for CIFAR-10, but for the cohort (60 there)."""
 
-    local_epochs: int = choice(1, "local epochs per round")
-    batch_size: int = choice(20, "batch size; use the one expected at test time")
-    lr: float = choice(0.1, "learning rate of the rates")
+    local_epochs: int = choice(1, "local epochs per round", integer(1))
+    batch_size: int = choice(20, "batch size; use the one expected at test time", integer(1))
+    lr: float = choice(0.1, "learning rate of the rates", POSITIVE)
     mode: str = choice(
-        "batch", "refine with each batch's own direction (batch) or with their running mean (online)"
+        "batch",
+        "refine with each batch's own direction (batch) or with their running mean (online)",
+        one_of("batch", "online"),
     )
     only: str | None = choice(
         None,
         "which modules get rates: all, params (no statistics) or stats; default: as in --rates, else all",
+        one_of("all", "params", "stats"),
     )
     average: str = choice(
-        "mean", "aggregation of the clients' rates: mean (the paper), median, trimmed or krum"
+        "mean", "aggregation of the clients' rates: mean (the paper), median, trimmed or krum", AVERAGES
     )
     trim: float = choice(
-        0.1, "trimmed: fraction of clients cut at each end; krum: assumed fraction of Byzantine clients"
+        0.1,
+        "trimmed: fraction of clients cut at each end; krum: assumed fraction of Byzantine clients",
+        number("of at least 0 and below 0.5", lambda trim: 0 <= trim < 0.5),
     )
     privacy: str = choice(
-        "none", "differential privacy: none, central (the server adds noise) or local (each client does)"
+        "none",
+        "differential privacy: none, central (the server adds noise) or local (each client does)",
+        one_of("none", "central", "local"),
     )
     clip: float = choice(0.1, "privacy: clipping norm of a client's change of the rates")
     noise: float = choice(1.0, "privacy: noise multiplier (standard deviation in units of clip)")
@@ -173,36 +157,20 @@ class LearnSettings(RunSettings):
         "instead of the last",
     )
     direction_cache: int = choice(
-        2 * 2**30, "memory for cached directions in bytes, shared by all workers; 0 disables it", free=True
+        2 * 2**30,
+        "memory for cached directions in bytes, shared by all workers; 0 disables it",
+        integer(0),
+        free=True,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mode not in ("batch", "online"):
-            raise FederationError(f"mode is {self.mode!r}: it must be 'batch' or 'online'")
-        if self.only not in (None, "all", "params", "stats"):
-            raise FederationError(f"only is {self.only!r}: it must be 'all', 'params' or 'stats'")
-        if self.average not in ("mean", "median", "trimmed", "krum"):
-            raise FederationError(
-                f"average is {self.average!r}: it must be 'mean', 'median', 'trimmed' or 'krum'"
-            )
-        if not 0 <= self.trim < 0.5:
-            raise FederationError(f"trim is {self.trim}: it must be at least 0 and less than 0.5")
-        self._check_privacy()
+        if self.privacy != "none":
+            self._check_privacy()
 
     def _check_privacy(self) -> None:
-        if self.privacy not in ("none", "central", "local"):
-            raise FederationError(f"privacy is {self.privacy!r}: it must be 'none', 'central' or 'local'")
-        if self.privacy == "none":
-            return
-        for name in ("clip", "noise"):
-            value = getattr(self, name)
-            real = isinstance(value, Real) and not isinstance(value, bool)
-            if not real or not abs(value) <= sys.float_info.max:
-                raise FederationError(f"{name} is {value!r:.60}: it must be a finite number")
-        if not self.clip > 0:
-            raise FederationError(f"clip is {self.clip}: it must be positive")
-        self._at_least("noise", 0)
+        POSITIVE.check(FederationError, clip=self.clip)
+        NOT_NEGATIVE.check(FederationError, noise=self.noise)
         check_delta(self.delta)
         if self.privacy == "central" and self.average != "mean":
             raise FederationError(

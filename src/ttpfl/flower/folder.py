@@ -5,10 +5,11 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 from ttpfl.errors import FederationError
-from ttpfl.flower.typed import check_types
 from ttpfl.reading import read_toml
+from ttpfl.settings_kit import as_type, check_known, integer
 
 FILE = "federation.toml"
 VERSION = 2  # of the folder: what its scripts start, and whether it says which key each site has
@@ -34,7 +35,9 @@ class Federation:
         home = home.resolve()
         try:
             said = read_toml(home / FILE)
-            check_types(cls, said)
+            for name, annotation in get_type_hints(cls).items():
+                if name in said and name != "home":
+                    as_type(name, said[name], annotation, FederationError)
             host, port = check_host(said["host"]), check_port(said["port"])
             sites = tuple(check_site_name(name) for name in said["sites"])
             return cls(home, check_name(said["name"]), host, port, sites, said.get("version", 1))
@@ -72,8 +75,7 @@ class Federation:
 
     def site(self, name: str) -> Path:
         """A site's folder: all that its operator gets."""
-        if name not in self.sites:
-            raise FederationError(f"there is no site {name!r}; there are: {', '.join(self.sites)}")
+        check_known("site", name, self.sites, FederationError)
         return self.home / "sites" / name
 
 
@@ -126,10 +128,9 @@ def check_port(port: int) -> int:
     >>> check_port(70000)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.FederationError: port is 70000: it must be from 1 to 65535
+    ttpfl.errors.FederationError: port must be an integer from 1 to 65535, got 70000
     """
-    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-        raise FederationError(f"port is {port!r}: it must be from 1 to 65535")
+    integer(1, 65535).check(FederationError, port=port)
     return port
 
 

@@ -5,18 +5,18 @@ import json
 import logging
 import math
 import sys
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.errors import FederationError, RefusedError
-from ttpfl.federation.accountant import SENSITIVITY, check_delta, epsilon_of_mu
+from ttpfl.federation.accountant import SENSITIVITY, epsilon_of_mu
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings, with_new_names
 from ttpfl.files import written_in_one_step
 from ttpfl.flower.messages import ModelCard, Task
-from ttpfl.flower.typed import check_types
 from ttpfl.reading import read_json
+from ttpfl.settings_kit import POSITIVE, PROBABILITY, as_table, check_known, integer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,39 +63,22 @@ class Policy:
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
-            if kind not in SETTINGS:
-                raise FederationError(f"[policy] kinds: {kind!r} is not one of {', '.join(SETTINGS)}")
-        if type(self.most_models) is not int or self.most_models < 1:
-            raise FederationError(f"[policy] most_models is {self.most_models!r}: it must be 1 or more")
-        if self.local_noise is not None and not self.local_noise > 0:
-            raise FederationError(
-                f"[policy] local_noise is {self.local_noise}: it must be positive; leave it out for none"
-            )
-        try:
-            check_delta(self.delta)
-        except FederationError as error:
-            raise FederationError(f"[policy] {error}") from None
-        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
-            raise FederationError(
-                f"[policy] epsilon is {self.epsilon}: it must be a positive number; leave it out for no limit"
-            )
+            check_known("task", kind, SETTINGS, FederationError, "in policy.kinds")
+        integer(1).check(FederationError, **{"policy.most_models": self.most_models})
+        PROBABILITY.check(FederationError, **{"policy.delta": self.delta})
+        for name in ("local_noise", "epsilon"):
+            if (value := getattr(self, name)) is not None:
+                POSITIVE.check(FederationError, "; leave it out for none", **{f"policy.{name}": value})
         if self.epsilon is not None and self.local_noise is None:
-            raise FederationError("[policy] epsilon is spent by local noise only: set local_noise, too")
+            raise FederationError("policy.epsilon is spent by local noise only: set local_noise, too")
         if self.local_noise is not None and self.kinds != ["learn"]:
-            raise FederationError('[policy] local_noise protects rates only: set kinds = ["learn"]')
+            raise FederationError('policy.local_noise protects rates only: set kinds = ["learn"]')
 
     @classmethod
     def read(cls, table: dict[str, Any]) -> "Policy":
         """From the table in the site's file."""
-        known = [entry.name for entry in fields(cls)]
-        if not isinstance(table, dict):
-            raise FederationError(f"policy is {table!r:.60}: it must be a table, [policy]")
-        table = with_new_names(table)
-        for name in table:
-            if name not in known:
-                raise FederationError(f"[policy] has no {name!r}; it has: {', '.join(known)}")
-        check_types(cls, table)
-        return cls(**table)
+        table = with_new_names(table) if isinstance(table, dict) else table
+        return cls(**as_table("policy", table, get_type_hints(cls), FederationError))
 
     def check(self, task: Task) -> RunSettings:
         """The task's settings, if it is within the bounds."""

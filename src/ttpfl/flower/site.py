@@ -1,14 +1,15 @@
 """A site: where its data is, and what its operator allows. Nothing heavy is imported here."""
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_type_hints
 
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.flower.audit import Audit
 from ttpfl.flower.policy import Budget, Policy
-from ttpfl.flower.typed import check_types
 from ttpfl.reading import read_toml
+from ttpfl.settings_kit import as_table, one_of
 
 LAYOUTS = ("arrays", "folder")
 
@@ -40,8 +41,7 @@ class Site:
     policy: Policy = field(default_factory=Policy)
 
     def __post_init__(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise FederationError(f"layout is {self.layout!r}: it must be one of {', '.join(LAYOUTS)}")
+        one_of(*LAYOUTS).check(FederationError, layout=self.layout)
         if self.layout == "folder" and self.classes is None:
             raise FederationError("layout is 'folder': list all classes of the federation in classes")
 
@@ -50,13 +50,9 @@ class Site:
         """From its file; an error names what is wrong in it."""
         try:
             said = read_toml(path)
-            known = {entry.name for entry in fields(cls)} - {"home"}
-            for name in said:
-                if name not in known:
-                    raise FederationError(f"there is no {name!r}; there are: {', '.join(sorted(known))}")
             policy = Policy.read(said.pop("policy", {}))
-            check_types(cls, said)
-            return cls(home=path.parent, policy=policy, **said)
+            known = {k: v for k, v in get_type_hints(cls).items() if k != "home"}
+            return cls(home=path.parent, policy=policy, **as_table("", said, known, FederationError))
         except (ValueError, TypeError) as error:
             raise FederationError(f"{path}: {error}") from error
 

@@ -15,12 +15,11 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ttpfl.data.lookup import find
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.inputs import Inputs, all_finite, checked
-from ttpfl.methods.limits import Limit
 from ttpfl.outputs import logits_of
 from ttpfl.rates import Rates
+from ttpfl.settings_kit import Rule, check_fields, check_known, find
 from ttpfl.twin import isolated, private_copy
 
 Summary = dict[str, Tensor]
@@ -93,11 +92,7 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         """Refuse values beyond their limits; None is a value where it is the default."""
-        for entry in fields(self):
-            limit, value = entry.metadata.get("limit"), getattr(self, entry.name)
-            absent = value is None and entry.default is None
-            if limit is not None and not absent and not limit.holds(value):
-                raise MethodError(f"{entry.name} is {value!r}: it must be {limit.words}")
+        check_fields(self, MethodError)
 
     @abstractmethod
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
@@ -128,7 +123,7 @@ class Method(ABC):
         return {entry.name: entry.metadata["grid"] for entry in fields(cls) if entry.metadata.get("grid")}
 
 
-def tunable(default: T, help: str, grid: tuple[T, ...] = (), limit: Limit | None = None) -> T:
+def tunable(default: T, help: str, grid: tuple[T, ...] = (), limit: Rule | None = None) -> T:
     """A hyper-parameter with its help, the values to choose from on source clients, and what it may be.
 
     >>> from ttpfl.methods.limits import whole_number
@@ -139,7 +134,7 @@ def tunable(default: T, help: str, grid: tuple[T, ...] = (), limit: Limit | None
     >>> Coin(sides=1)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.MethodError: sides is 1: it must be a whole number, 2 or more
+    ttpfl.errors.MethodError: sides must be an integer of at least 2, got 1
     """
     return field(default=default, metadata={"help": help, "grid": grid, "limit": limit})
 
@@ -184,10 +179,7 @@ def get(name: str) -> type[Method]:
     """The class of a method, or an error that lists the known ones."""
     if name in _methods:  # looking for other packages' methods takes longer than all the rest
         return _methods[name]
-    try:
-        return find("method", name, _known())
-    except ValueError as error:
-        raise MethodError(str(error)) from None
+    return find("method", name, _known(), MethodError)
 
 
 def make(name: str, /, **config: Any) -> Method:
@@ -196,14 +188,12 @@ def make(name: str, /, **config: Any) -> Method:
     >>> make("nonne")
     Traceback (most recent call last):
         ...
-    ttpfl.errors.MethodError: there is no method 'nonne'; did you mean 'none'? Known: none, ...
+    ttpfl.errors.MethodError: unknown method 'nonne'; did you mean 'none'? Available: none, ...
     """
     cls = get(name)
     known = [entry.name for entry in fields(cls)]
     for key in config:
-        if key not in known:
-            there = f"it has: {', '.join(known)}" if known else "it has none"
-            raise MethodError(f"{name} has no hyper-parameter {key!r}; {there}")
+        check_known("hyper-parameter", key, known, MethodError, f"of {name}")
     return cls(**config)
 
 

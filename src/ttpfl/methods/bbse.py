@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from ttpfl.direction import check_finite
 from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
-from ttpfl.methods.limits import SWITCH, number
 from ttpfl.methods.prior import UNIFORM, confusion, explained, inverse, known, one_hot, smoothed
+from ttpfl.settings_kit import BOOLEAN, number
 from ttpfl.statistics import at_least_float32
 
 
@@ -31,21 +31,21 @@ class BBSE(Method):
 
     remembers = False
 
-    soft: bool = tunable(False, "use predicted probabilities instead of predicted classes", limit=SWITCH)
+    soft: bool = tunable(False, "use predicted probabilities instead of predicted classes", limit=BOOLEAN)
     uniform: float = tunable(
         UNIFORM,
         "the share of the uniform prior",
         grid=(0.001, 0.01, 0.1, 0.5, 0.9),
-        limit=number("above 0, up to 1", lambda share: 0 < share <= 1),
+        limit=number("above 0 and at most 1", lambda share: 0 < share <= 1),
     )
     cutoff: float = tunable(
         1e-6,
         "singular values below this share of the largest are taken as zero",
         grid=(1e-6, 1e-3, 0.01, 0.03, 0.1),
-        limit=number("from 0, below 1", lambda share: 0 <= share < 1),
+        limit=number("of at least 0 and below 1", lambda share: 0 <= share < 1),
     )
     source_prior: bool = tunable(
-        False, "divide by the source clients' label prior, as the paper of 2018 does", limit=SWITCH
+        False, "divide by the source clients' label prior, as the paper of 2018 does", limit=BOOLEAN
     )
 
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:

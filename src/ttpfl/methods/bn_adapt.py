@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
-from ttpfl.methods.limits import NOT_NEGATIVE
 from ttpfl.methods.normalisation import require_batch_norm, with_prior
 from ttpfl.methods.passes import Passes
+from ttpfl.settings_kit import NOT_NEGATIVE
 
 
 @method("bn-adapt")

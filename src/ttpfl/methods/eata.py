@@ -11,9 +11,9 @@ from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
 from ttpfl.methods.fisher import BATCHES, drift, importance, squared_gradients
 from ttpfl.methods.learner import Learner, entropies
-from ttpfl.methods.limits import NOT_NEGATIVE, one_of
 from ttpfl.methods.normalisation import affine_parameters, batch_statistics
 from ttpfl.methods.optimizer import OPTIMIZERS
+from ttpfl.settings_kit import NOT_NEGATIVE, one_of
 from ttpfl.twin import isolated
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ttpfl.direction import check_finite
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
-from ttpfl.methods.limits import SWITCH, whole_number
 from ttpfl.methods.prior import class_counts, estimate, known, smoothed
+from ttpfl.settings_kit import BOOLEAN, integer
 from ttpfl.statistics import at_least_float32
 
 NOTHING = torch.tensor(-math.inf)
@@ -33,10 +33,10 @@ class EM(Method):
     remembers = False
 
     iterations: int = tunable(
-        2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100), limit=whole_number(1)
+        2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100), limit=integer(1)
     )
     source_prior: bool = tunable(
-        False, "divide by the source clients' label prior, as the paper of 2002 does", limit=SWITCH
+        False, "divide by the source clients' label prior, as the paper of 2002 does", limit=BOOLEAN
     )
 
     @property

@@ -10,9 +10,9 @@ from torch import nn
 from ttpfl.errors import MethodError
 from ttpfl.methods.atp import Personalized
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
-from ttpfl.methods.limits import NUMBER, TEXT, one_of
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Mode, Rates
+from ttpfl.settings_kit import NUMBER, STRING, one_of
 
 
 @method("fixed-rates")
@@ -30,7 +30,7 @@ class FixedRates(Method):
         0.1, "how far the modules go; may be negative", (-1.0, -0.1, 0.01, 0.1, 1.0), NUMBER
     )
     modules: str = tunable(
-        "*", "state-dict keys with the wildcards * and ?; several with | between them", limit=TEXT
+        "*", "state-dict keys with the wildcards * and ?; several with | between them", limit=STRING
     )
     mode: str = tunable(
         "batch", "batch, or online for the mean of all directions so far", limit=one_of(*get_args(Mode))

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from ttpfl.direction import check_finite
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
-from ttpfl.methods.limits import TEXT, one_of, whole_number
 from ttpfl.methods.neighbours import AFFINITIES, assignments
+from ttpfl.settings_kit import STRING, integer, one_of
 from ttpfl.statistics import at_least_float32
 
 TINY = 1e-10  # added to probabilities before the logarithm
@@ -44,11 +44,11 @@ class LAME(Method):
         5,
         "knn: how many count; rbf: its width is the distance to the one of this rank",
         grid=(1, 3, 5, 10),
-        limit=whole_number(1),
+        limit=integer(1),
     )
-    steps: int = tunable(100, "iterations at most; they end when the energy stays", limit=whole_number(1))
+    steps: int = tunable(100, "iterations at most; they end when the energy stays", limit=integer(1))
     layer: str = tunable(
-        "", "the last linear layer's name, for the features before it; found if empty", limit=TEXT
+        "", "the last linear layer's name, for the features before it; found if empty", limit=STRING
     )
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:

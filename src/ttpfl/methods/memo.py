@@ -11,9 +11,9 @@ from ttpfl.direction import move, probe
 from ttpfl.errors import MethodError
 from ttpfl.inputs import Inputs, all_finite
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
-from ttpfl.methods.limits import NOT_NEGATIVE, whole_number
 from ttpfl.methods.views import augmented, marginal_entropy, mix_statistics
 from ttpfl.network import describe
+from ttpfl.settings_kit import NOT_NEGATIVE, integer
 from ttpfl.twin import Twin
 
 
@@ -41,9 +41,9 @@ class MEMO(Method):
     lr: float = tunable(
         0.005, "step size", grid=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05), limit=NOT_NEGATIVE
     )
-    augmentations: int = tunable(16, "augmentations per image", limit=whole_number(1))
+    augmentations: int = tunable(16, "augmentations per image", limit=integer(1))
     padding: int = tunable(
-        4, "mirrored pixels around the image out of which crops are taken", limit=whole_number(0)
+        4, "mirrored pixels around the image out of which crops are taken", limit=integer(0)
     )
     prior_strength: float | None = tunable(
         None,
@@ -51,7 +51,7 @@ class MEMO(Method):
         limit=NOT_NEGATIVE,
     )
     seed: int = tunable(
-        0, "of the augmentations, together with the image's number in the stream", limit=whole_number(0)
+        0, "of the augmentations, together with the image's number in the stream", limit=integer(0)
     )
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:

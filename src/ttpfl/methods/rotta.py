@@ -12,11 +12,11 @@ from ttpfl.inputs import map_tensors
 from ttpfl.methods.balanced_memory import BalancedMemory
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.learner import Learner, entropies
-from ttpfl.methods.limits import NOT_NEGATIVE, SHARE, one_of, whole_number
 from ttpfl.methods.normalisation import RobustStatistics, affine_parameters
 from ttpfl.methods.optimizer import OPTIMIZERS
 from ttpfl.methods.strong_augmentation import strongly_augmented
 from ttpfl.methods.teacher import Teacher
+from ttpfl.settings_kit import FRACTION, NOT_NEGATIVE, integer, one_of
 
 
 @method("rotta")
@@ -35,11 +35,15 @@ class RoTTA(Method):
     """
 
     lr: float = tunable(1e-3, "the student's step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), NOT_NEGATIVE)
-    rate: float = tunable(0.05, "how far statistics move in an update", (0.005, 0.01, 0.05, 0.1, 0.5), SHARE)
-    follow: float = tunable(1e-3, "how far the teacher follows the student", (1e-4, 1e-3, 1e-2, 0.1), SHARE)
-    capacity: int = tunable(64, "samples in memory, and between updates", (16, 32, 64, 128), whole_number(1))
+    rate: float = tunable(
+        0.05, "how far statistics move in an update", (0.005, 0.01, 0.05, 0.1, 0.5), FRACTION
+    )
+    follow: float = tunable(
+        1e-3, "how far the teacher follows the student", (1e-4, 1e-3, 1e-2, 0.1), FRACTION
+    )
+    capacity: int = tunable(64, "samples in memory, and between updates", (16, 32, 64, 128), integer(1))
     optimizer: str = tunable("adam", "adam, or sgd with a momentum of 0.9", limit=one_of(*OPTIMIZERS))
-    seed: int = tunable(0, "of the student's augmentations", limit=whole_number(0))
+    seed: int = tunable(0, "of the student's augmentations", limit=integer(0))
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """Teacher and student, with an empty memory."""

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.learner import Learner, entropies
-from ttpfl.methods.limits import NOT_NEGATIVE, one_of
 from ttpfl.methods.normalisation import batch_statistics, lower_affine_parameters
 from ttpfl.methods.optimizer import OPTIMIZERS
+from ttpfl.settings_kit import NOT_NEGATIVE, one_of
 
 
 @method("sar")

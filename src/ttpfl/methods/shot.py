@@ -12,10 +12,10 @@ from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
 from ttpfl.methods.learner import Learner, entropies, usable
-from ttpfl.methods.limits import NOT_NEGATIVE, TEXT, one_of
 from ttpfl.methods.normalisation import batch_statistics
 from ttpfl.methods.optimizer import OPTIMIZERS
 from ttpfl.methods.passes import Passes
+from ttpfl.settings_kit import NOT_NEGATIVE, STRING, one_of
 
 
 @method("shot")
@@ -36,7 +36,7 @@ class SHOT(Method):
     lr: float = tunable(1e-3, "step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), NOT_NEGATIVE)
     beta: float = tunable(0.3, "weight of the pseudo-labels", (0.0, 0.1, 0.3, 1.0), NOT_NEGATIVE)
     optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam", limit=one_of(*OPTIMIZERS))
-    head: str = tunable("", "name of the last linear layer; found by itself if empty", limit=TEXT)
+    head: str = tunable("", "name of the last linear layer; found by itself if empty", limit=STRING)
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model, ready to learn."""

@@ -10,9 +10,9 @@ from ttpfl.errors import MethodError
 from ttpfl.inputs import Inputs, checked
 from ttpfl.methods.atp import Personalized
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
-from ttpfl.methods.limits import NOT_NEGATIVE, TEXT
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Rates
+from ttpfl.settings_kit import NOT_NEGATIVE, STRING
 from ttpfl.twin import Twin, isolated
 
 
@@ -31,7 +31,7 @@ class Surgical(Method):
     remembers = False
 
     lr: float = tunable(0.1, "step size", (1e-3, 1e-2, 0.1, 1.0, 10.0), NOT_NEGATIVE)
-    block: str = tunable("", "the block that adapts; the best on source data if empty", limit=TEXT)
+    block: str = tunable("", "the block that adapts; the best on source data if empty", limit=STRING)
 
     @property
     def needs_source(self) -> bool:

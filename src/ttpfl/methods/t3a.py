@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from ttpfl.direction import check_finite
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
-from ttpfl.methods.limits import TEXT, whole_number
 from ttpfl.methods.supports import Supports
+from ttpfl.settings_kit import STRING, integer
 from ttpfl.statistics import at_least_float32
 
 
@@ -34,9 +34,9 @@ class T3A(Method):
         None,
         "how many supports are kept per class, those of lowest entropy; None keeps all",
         grid=(1, 5, 20, 50, 100, None),
-        limit=whole_number(1),
+        limit=integer(1),
     )
-    layer: str = tunable("", "the last linear layer's name; found if empty", limit=TEXT)
+    layer: str = tunable("", "the last linear layer's name; found if empty", limit=STRING)
 
     def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
         """The model with a support set that grows with the stream."""

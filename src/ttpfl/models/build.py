@@ -10,6 +10,7 @@ from torch import nn
 from ttpfl.errors import ModelError
 from ttpfl.models.resnet import resnet18, resnet50
 from ttpfl.models.shallow_cnn import shallow_cnn
+from ttpfl.settings_kit import check_known
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "shallow_cnn": shallow_cnn,
@@ -94,9 +95,7 @@ def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
 def _own(name: str) -> Callable[..., nn.Module]:
     module, _, function = name.partition(":")
     if not function:
-        raise ModelError(
-            f"there is no model {name!r}. Known: {', '.join(MODELS)}; your own is package.module:function"
-        )
+        check_known("model", name, [*MODELS, "package.module:function"], ModelError)
     try:
         found: Callable[..., nn.Module] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:

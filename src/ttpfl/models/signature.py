@@ -11,11 +11,21 @@ from torch import nn
 from ttpfl.errors import ModelError
 from ttpfl.limits import MOST_CLASSES
 from ttpfl.outputs import logits_of
+from ttpfl.settings_kit import LIST, Rule
 
 if TYPE_CHECKING:
     from ttpfl.data.images import Facts, Triple
 
 LARGEST_SIDE = 16384
+_SIZE = Rule(
+    f"height and width, up to {LARGEST_SIDE}",
+    lambda sides: len(sides) == 2 and all(type(side) is int and 1 <= side <= LARGEST_SIDE for side in sides),
+)
+_MEAN = Rule(
+    "three numbers",
+    lambda values: len(values) == 3 and all(type(one) in (int, float) and abs(one) < 1e6 for one in values),
+)
+_STD = Rule("three positive numbers", lambda values: _MEAN.holds(values) and min(values) > 0)
 
 
 @dataclass(frozen=True)
@@ -25,7 +35,7 @@ class Signature:
     >>> Signature(("cat", "dog"), (32, 32), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.0))
     Traceback (most recent call last):
         ...
-    ttpfl.errors.ModelError: std is (0.5, 0.5, 0.0): it must be three positive numbers
+    ttpfl.errors.ModelError: std must be three positive numbers, got (0.5, 0.5, 0.0)
     """
 
     classes: tuple[str, ...]
@@ -39,20 +49,12 @@ class Signature:
     def __post_init__(self) -> None:
         for entry in fields(self):  # a file's card has lists
             value = getattr(self, entry.name)
-            if not isinstance(value, (list, tuple)):
-                raise ModelError(f"{entry.name} is {value!r:.60}: it must be a list")
+            LIST.check(ModelError, **{entry.name: value})
             object.__setattr__(self, entry.name, tuple(value))
         self._check_classes()
-        sides = [side for side in self.image_size if type(side) is int and 1 <= side <= LARGEST_SIDE]
-        if len(self.image_size) != 2 or len(sides) != 2:
-            raise ModelError(
-                f"image_size is {self.image_size!r:.60}: it must be height and width, up to {LARGEST_SIDE}"
-            )
-        for name, numbers in (("mean", self.mean), ("std", self.std)):
-            sound = len(numbers) == 3 and all(type(number) in (int, float) for number in numbers)
-            if not sound or not all(abs(n) < 1e6 for n in numbers) or (name == "std" and min(numbers) <= 0):
-                kind = "positive " if name == "std" else ""
-                raise ModelError(f"{name} is {numbers!r:.60}: it must be three {kind}numbers")
+        _SIZE.check(ModelError, image_size=self.image_size)
+        _MEAN.check(ModelError, mean=self.mean)
+        _STD.check(ModelError, std=self.std)
 
     def _check_classes(self) -> None:
         if not self.classes:

@@ -9,10 +9,22 @@ from ttpfl import reading
 from ttpfl.checksum import CHECKSUM, is_sound, warn_of_old_format
 from ttpfl.errors import ReportError
 from ttpfl.report.schema import BY_CLIENT, FORMAT, Results, Run, Samples, ToyExample
-from ttpfl.report.shapes import check
+from ttpfl.settings_kit import TYPES, Rule, as_type
 
 UNSEALED = 1  # the format before checksums
 RESULTS, SAMPLES = "results.json", "samples.json"
+
+
+def _is_figure(value: Any) -> bool:
+    """A number that is infinite or NaN is one, as of a run that diverged; no count is above 2^63."""
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
+FIGURES = {
+    **TYPES,
+    int: Rule("an integer", lambda value: type(value) is int and _is_figure(value)),
+    float: Rule("a number", _is_figure),
+}
 
 
 def results_file(run: Path) -> Path:
@@ -37,7 +49,7 @@ def read_json(path: Path) -> Any:
 def checked_results(value: object, place: str = RESULTS) -> Results:
     """`value` as results, or a ReportError."""
     _check_format(value, place)
-    check(value, Results, place)
+    as_type(place, value, Results, ReportError, FIGURES)
     results = cast(Results, value)
     if not results["runs"]:
         raise ReportError(f"{place} has no runs: nothing to report yet")
@@ -57,7 +69,7 @@ def checked_results(value: object, place: str = RESULTS) -> Results:
 def checked_samples(value: object, place: str = SAMPLES) -> Samples:
     """`value` as samples, or a ReportError."""
     _check_format(value, place)
-    check(value, Samples, place)
+    as_type(place, value, Samples, ReportError, FIGURES)
     return cast(Samples, value)
 
 

@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from ttpfl.errors import TheoryError
-from ttpfl.theory.decimals import check_counts, check_not_negative, check_positive, decimals, product
+from ttpfl.settings_kit import NOT_NEGATIVE, POSITIVE, integer
+from ttpfl.theory.decimals import decimals, product
 
 
 class Convergence(NamedTuple):
@@ -33,7 +34,7 @@ def largest_step(beta: float, direction: float) -> float:
     >>> largest_step(beta=1, direction=2)
     0.0625
     """
-    check_positive(beta=beta, direction=direction)
+    POSITIVE.check(TheoryError, beta=beta, direction=direction)
     with decimals():
         return float(1 / product(4, direction, direction, beta))
 
@@ -71,9 +72,9 @@ def convergence_bound(
     >>> round(bound.start, 4), round(bound.total, 4)
     (0.125, 0.1354)
     """
-    check_counts(tau=tau, rounds=rounds, clients=clients)
-    check_positive(eta=eta)
-    check_not_negative(distance=distance, sigma=sigma, zeta=zeta)
+    integer(1).check(TheoryError, tau=tau, rounds=rounds, clients=clients)
+    POSITIVE.check(TheoryError, eta=eta)
+    NOT_NEGATIVE.check(TheoryError, distance=distance, sigma=sigma, zeta=zeta)
     largest = largest_step(beta, direction)
     if eta > largest * (1 + 1e-12):  # who computes it from the formula may round it up
         raise TheoryError(

@@ -13,7 +13,10 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from ttpfl.errors import TheoryError
-from ttpfl.theory.decimals import DIGITS, check_counts, check_positive, decimals, product
+from ttpfl.settings_kit import POSITIVE, PROBABILITY, integer, number
+from ttpfl.theory.decimals import DIGITS, decimals, product
+
+DIFFERENCE = number("above 0 and at most 1", lambda epsilon: 0 < epsilon <= 1)  # of two errors
 
 
 class Bound(NamedTuple):
@@ -51,7 +54,7 @@ class Ball:
     >>> Ball(modules=102, lipschitz=1, direction=-2, radius=1)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.TheoryError: direction is -2: it must be a positive number
+    ttpfl.errors.TheoryError: direction must be a positive number, got -2
     """
 
     modules: int
@@ -60,8 +63,8 @@ class Ball:
     radius: float
 
     def __post_init__(self) -> None:
-        check_counts(modules=self.modules)
-        check_positive(lipschitz=self.lipschitz, direction=self.direction, radius=self.radius)
+        integer(1).check(TheoryError, modules=self.modules)
+        POSITIVE.check(TheoryError, lipschitz=self.lipschitz, direction=self.direction, radius=self.radius)
 
     def log_points(self, epsilon: float) -> Decimal:
         """Logarithm of how many rates stand for all: the nearest one's error is off by epsilon / 4 at most.
@@ -90,8 +93,8 @@ def generalisation_bound(clients: int, batches: int, epsilon: float, ball: Ball 
     >>> bound.vacuous, round(bound.log)
     (True, 1897)
     """
-    check_counts(clients=clients, batches=batches)
-    _check_epsilon(epsilon)
+    integer(1).check(TheoryError, clients=clients, batches=batches)
+    DIFFERENCE.check(TheoryError, epsilon=epsilon)
     with decimals():
         return Bound(float(_log_bound(clients, batches, epsilon, ball)))
 
@@ -106,9 +109,9 @@ def clients_needed(batches: int, epsilon: float, failure: float, ball: Ball | No
     >>> len(str(clients_needed(2, 1e-100, 0.05)))  # digits
     201
     """
-    check_counts(batches=batches)
-    _check_epsilon(epsilon)
-    _check_failure(failure)
+    integer(1).check(TheoryError, batches=batches)
+    DIFFERENCE.check(TheoryError, epsilon=epsilon)
+    PROBABILITY.check(TheoryError, failure=failure)
     digits = DIGITS
     while True:
         with decimals(digits):
@@ -131,8 +134,8 @@ def epsilon_guaranteed(clients: int, batches: int, failure: float, ball: Ball | 
     >>> round(epsilon_guaranteed(1000, 2, 0.05, ball), 2)
     3.01
     """
-    check_counts(clients=clients, batches=batches)
-    _check_failure(failure)
+    integer(1).check(TheoryError, clients=clients, batches=batches)
+    PROBABILITY.check(TheoryError, failure=failure)
     low, high = sys.float_info.min, sys.float_info.max
     with decimals():
         wanted = product(failure).ln()
@@ -159,13 +162,3 @@ def _line(batches: int, epsilon: float, ball: Ball | None) -> tuple[Decimal, Dec
     if ball is not None:
         start, tolerance = start + ball.log_points(epsilon), tolerance / 2
     return start, 2 * batches * tolerance**2 / (Decimal(batches).sqrt() + 1) ** 2
-
-
-def _check_epsilon(epsilon: float) -> None:
-    if not 0 < epsilon <= 1:
-        raise TheoryError(f"epsilon is {epsilon}: it must lie in (0, 1], since errors lie between 0 and 1")
-
-
-def _check_failure(failure: float) -> None:
-    if not 0 < failure < 1:
-        raise TheoryError(f"failure is {failure}: it must be a probability above 0 and below 1")

@@ -10,6 +10,7 @@ from PIL import Image
 from ttpfl.data.corruptions import registry
 from ttpfl.data.corruptions.batch import Batch, Images, Pixels
 from ttpfl.errors import DataError
+from ttpfl.settings_kit import integer
 
 Seed: TypeAlias = int | tuple[int, ...]
 
@@ -46,11 +47,11 @@ def corrupt(
     >>> corrupt(images, "gausian_noise", 5, seeds=range(3))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ttpfl.errors.DataError: there is no corruption 'gausian_noise'; did you mean 'gaussian_noise'? ...
+    ttpfl.errors.DataError: unknown corruption 'gausian_noise'; did you mean 'gaussian_noise'? ...
     """
     chosen = registry.get(name)
     _check_images(images)
-    _check_severity(severity)
+    integer(1, 5).check(DataError, severity=severity)
     keys = _checked_seeds(seeds, len(images))
     textures = _checked_textures(frost_textures, images)
     result = np.empty_like(images, order="C")
@@ -85,12 +86,6 @@ def _check_images(images: Any) -> None:
             f"images of {images.shape[1]}x{images.shape[2]} pixels are too small to corrupt: "
             f"enlarge them to at least {SMALLEST_SIDE}x{SMALLEST_SIDE}"
         )
-
-
-def _check_severity(severity: Any) -> None:
-    whole = isinstance(severity, (int, np.integer)) and not isinstance(severity, bool)
-    if not whole or not 1 <= severity <= 5:
-        raise DataError(f"severity must be a whole number from 1 to 5, got {severity!r}")
 
 
 def _checked_seeds(seeds: Any, count: int) -> list[Seed]:

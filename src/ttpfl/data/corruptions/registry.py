@@ -5,7 +5,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from ttpfl.data.corruption_names import SOURCE_CORRUPTIONS, TARGET_CORRUPTIONS
 from ttpfl.data.corruptions.batch import Batch, Images
-from ttpfl.data.lookup import find
+from ttpfl.errors import DataError
+from ttpfl.settings_kit import find
 
 Function = TypeVar("Function", bound=Callable[..., Images])
 
@@ -66,4 +67,4 @@ def get(name: str) -> Corruption:
     >>> get("gaussian_noise").severities
     ((0.04,), (0.06,), (0.08,), (0.09,), (0.1,))
     """
-    return find("corruption", name, {name: _CORRUPTIONS[name] for name in names()})
+    return find("corruption", name, {name: _CORRUPTIONS[name] for name in names()}, DataError)
