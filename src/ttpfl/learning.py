@@ -29,11 +29,12 @@ from ttpfl.direction import (
 from ttpfl.divergence import check_reach, check_slope
 from ttpfl.errors import BatchError, ModelError, RatesError, TtpflError
 from ttpfl.inputs import Client, Inputs, all_finite, checked, released, split_batch
+from ttpfl.outputs import Readout
 from ttpfl.randomness import generators_of
 from ttpfl.rates import Mode, Rates, one_of
 from ttpfl.statistics import at_least_float32
 from ttpfl.tally import Tally
-from ttpfl.twin import Moved, Readout, Twin, isolated
+from ttpfl.twin import Moved, Twin, isolated
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Observe = Callable[[Tensor, Tensor, Tensor], None]

@@ -25,9 +25,10 @@ from ttpfl.learning import (
     same_order,
 )
 from ttpfl.network import weights_hash
+from ttpfl.outputs import Readout
 from ttpfl.rates import Mode, Rates, average_rates
 from ttpfl.tally import Tally
-from ttpfl.twin import Readout, Twin
+from ttpfl.twin import Twin
 from ttpfl.verdict import Candidate, Kept, keep, returnable, verdict, warn_of
 
 OWN_CACHE_BYTES = 2**30

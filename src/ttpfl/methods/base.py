@@ -19,6 +19,7 @@ from ttpfl.data.lookup import find
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.inputs import Inputs, all_finite, checked
 from ttpfl.methods.limits import Limit
+from ttpfl.methods.passes import Passes
 from ttpfl.outputs import logits_of
 from ttpfl.rates import Rates
 from ttpfl.twin import isolated, private_copy
@@ -46,6 +47,7 @@ class Personal(ABC):
 
     def __init__(self, model: nn.Module) -> None:
         self.model = own_copy(model)
+        self.passes = Passes(self.model)
 
     def __call__(self, batch: Any) -> Tensor:
         """Logits of an unlabelled batch, after learning from it what the method learns.

@@ -72,7 +72,7 @@ class _Corrected(Personal):
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            logits = at_least_float32(check_finite(self.model(batch)))
+            logits = at_least_float32(check_finite(self.passes.plain(batch)))
             if logits.shape[1] != len(self._inverse):
                 raise MethodError(
                     f"the source clients' confusion matrix has {len(self._inverse)} classes, "

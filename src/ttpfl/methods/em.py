@@ -72,7 +72,7 @@ class _Weighted(Personal):
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            start = at_least_float32(check_finite(self.model(batch))).log_softmax(1)
+            start = at_least_float32(check_finite(self.passes.plain(batch))).log_softmax(1)
             start = start - self._log_source.to(start)
             log_prior = estimate(start, self._config.iterations, self._log_source)
             if self._config.remembers:

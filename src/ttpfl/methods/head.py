@@ -1,5 +1,6 @@
 """The last linear layer of a classifier, and the features in front of it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,15 +30,15 @@ class Head:
                 f"{type(model).__name__} has no linear layer to take features from: "
                 "choose a method that needs none"
             )
-        self.model, self.name = model, name or list(layers)[-1]
+        self.name = name or list(layers)[-1]
         self.layer = layers[self.name]
         self._seen: Tensor | None = None
 
-    def features_and_logits(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """What goes into the layer, and the model's output."""
+    def features_and_logits(self, run: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """What goes into the layer in a pass of the model, and the logits that `run` gets from it."""
         handle = self.layer.register_forward_pre_hook(self._note)
         try:
-            logits = self.model(batch)
+            logits = run()
         finally:
             handle.remove()
         features, self._seen = self._seen, None

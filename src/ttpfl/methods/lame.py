@@ -63,7 +63,7 @@ class _Adjusted(Personal):
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            features, logits = self._head.features_and_logits(batch)
+            features, logits = self._head.features_and_logits(lambda: self.passes.plain(batch))
             logits = at_least_float32(check_finite(logits))
             alike = AFFINITIES[self._config.affinity](at_least_float32(features), self._config.neighbours)
             log_p = (logits.double().softmax(1) + TINY).log()

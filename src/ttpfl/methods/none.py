@@ -25,7 +25,7 @@ class NoAdaptation(Method):
 class _Plain(Personal):
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            return check_finite(self.model(batch))
+            return check_finite(self.passes.plain(batch))
 
     def reset(self) -> None:
         pass

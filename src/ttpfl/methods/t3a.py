@@ -56,7 +56,7 @@ class _Prototypes(Personal):
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            features, logits = self._head.features_and_logits(batch)
+            features, logits = self._head.features_and_logits(lambda: self.passes.plain(batch))
             supports = self._supports.joined(features, check_finite(logits), self._keep)
             features = at_least_float32(features)
             answer = check_finite(features @ F.normalize(supports.sums, dim=1).to(features.dtype).T)
