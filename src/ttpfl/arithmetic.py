@@ -4,6 +4,7 @@ Convolutions leave out taps that see nothing but padding, images are channels la
 can be made differentiable.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,52 +29,17 @@ class DrawWatch(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.draws = self.draws or getattr(func, "__name__", "") in _DRAWING
+        self.draws = self.draws or bool(_DRAWING.fullmatch(getattr(func, "__name__", "")))
         return func(*args, **(kwargs or {}))
 
 
 # Functions that draw random numbers, some of them only in training mode.
-_DRAWING = {
-    "rand",
-    "rand_like",
-    "randn",
-    "randn_like",
-    "randint",
-    "randint_like",
-    "randperm",
-    "bernoulli",
-    "bernoulli_",
-    "binomial",
-    "poisson",
-    "multinomial",
-    "normal",
-    "normal_",
-    "uniform_",
-    "random_",
-    "exponential_",
-    "cauchy_",
-    "geometric_",
-    "log_normal_",
-    "rrelu",
-    "rrelu_",
-    "dropout",
-    "dropout_",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "alpha_dropout",
-    "feature_dropout",
-    "feature_alpha_dropout",
-    "gumbel_softmax",
-    "fractional_max_pool2d",
-    "fractional_max_pool3d",
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "rnn_relu",
-    "scaled_dot_product_attention",
-    "multi_head_attention_forward",
-}
+_DRAWING = re.compile(
+    r"rand(n|int)?(_like)?|randperm|bernoulli_?|(multi|bi)nomial|poisson|normal_?|log_normal_|uniform_|random_"
+    r"|exponential_|cauchy_|geometric_|rrelu_?|dropout(_|[123]d)?|(feature_)?(alpha_)?dropout|gumbel_softmax"
+    r"|fractional_max_pool[23]d|lstm|gru|rnn_(tanh|relu)|scaled_dot_product_attention"
+    r"|multi_head_attention_forward"
+)
 
 
 class FastLayout(TorchFunctionMode):

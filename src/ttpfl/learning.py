@@ -212,7 +212,7 @@ def _moved(
 ) -> Moved:
     rates = values.unbind()
     rate_of = {name: rates[group_of[name]] for name in direction}
-    return move(twin, direction, rate_of, relaid=twin.takes_channels_last(inputs))
+    return move(twin, direction, rate_of, relaid=twin.runner.takes_channels_last(inputs))
 
 
 def _slope(

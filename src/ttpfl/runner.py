@@ -76,7 +76,10 @@ class Runner:
         return self._run(PLAIN, inputs, nullcontext)
 
     def rehearse(self, inputs: Inputs) -> None:
-        """Find out about side effects, if nothing is known yet; watching changes what some layers compute."""
+        """Find out about side effects, if nothing is known yet.
+
+        That takes a pass of its own, since watching changes what some layers compute.
+        """
         if self._effects is not None and not self._effects.known:
             with torch.no_grad():
                 self._run(PLAIN, inputs, nullcontext)
@@ -86,7 +89,7 @@ class Runner:
         inputs: Inputs,
         rules: Rules = NO_RULES,
         narrow: Narrow = part_that_sees_data,
-        begin: Callable[[], None] = lambda: None,
+        before_attempt: Callable[[], None] = lambda: None,
     ) -> Tensor:
         """The logits in the fastest way known: rounding errors of the same size, but not the same ones.
 
@@ -94,11 +97,11 @@ class Runner:
             inputs: what to call the model with.
             rules: what to call in place of some of torch's functions.
             narrow: gives the part of a kernel that sees data, for convolutions on small maps.
-            begin: called before each attempt.
+            before_attempt: called before the pass, and again before each try in another layout.
         """
 
         def overrides(layout: Layout) -> FastLayout:
-            begin()
+            before_attempt()
             return FastLayout(layout is channels_last, narrow, rules)
 
         return self._run(FAST, inputs, overrides)
@@ -115,22 +118,23 @@ class Runner:
 
     def _run(self, layouts: Sequence[Layout], inputs: Inputs, overrides: Overrides) -> Tensor:
         kind = self._kind(layouts, inputs)
-        if self.model.training and kind not in self._layouts:
+        if self.model.training and kind not in self._layouts:  # a failed pass would count in BatchNorm
             self._try(kind, layouts, inputs, overrides)
-        begin = layouts.index(self._layouts.get(kind, layouts[0]))
+        start = layouts.index(self._layouts.get(kind, layouts[0]))
         attempt = partial(self._pass, self.model, inputs, overrides)
-        self._layouts[kind], logits = _first_that_works(layouts[begin:], attempt)
+        self._layouts[kind], logits = _first_that_works(layouts[start:], attempt)
         return logits
 
     def _try(self, kind: Kind, layouts: Sequence[Layout], inputs: Inputs, overrides: Overrides) -> None:
-        """Find out which layout works, on a copy: a failed attempt would count in BatchNorm's statistics."""
-        model = copy.deepcopy(self.model) if self._effects is None else self.model
-        with torch.no_grad(), seeded(0) if self._effects is None else nullcontext():
+        """Find out which layout works and leave no traces: where a pass leaves some, it is on a copy."""
+        leaves_traces = self._effects is None
+        model = copy.deepcopy(self.model) if leaves_traces else self.model
+        with torch.no_grad(), seeded(0) if leaves_traces else nullcontext():
             attempt = partial(self._pass, model, inputs, overrides)
             self._layouts[kind], _ = _first_that_works(layouts, attempt)
 
     def _pass(self, model: nn.Module, inputs: Inputs, overrides: Overrides, layout: Layout) -> Tensor:
-        with translated_errors(inputs):
+        with _translated_errors(inputs):
             with self._effects.undone() if self._effects else nullcontext(), overrides(layout):
                 own = inputs.map(layout)  # a model may work on it in place
                 output = model(*own.args, **own.kwargs)
@@ -148,12 +152,12 @@ def _first_that_works(
         try:
             return layout, attempt(layout)
         except BatchError as error:
-            log.debug("trying another memory layout than %s: %s", layout.__name__, error)
+            log.info("trying another memory layout than %s: %s", layout.__name__, error)
     return last, attempt(last)
 
 
 @contextmanager
-def translated_errors(inputs: Inputs) -> Iterator[None]:
+def _translated_errors(inputs: Inputs) -> Iterator[None]:
     """While open, what a model raises becomes a BatchError that names the batch."""
     try:
         yield
@@ -175,7 +179,7 @@ class _SideEffects:
         self._model, self._draws = model, True
         self._buffers: list[_KeptBuffer] = []  # all of them, if the model writes to any
         tensors = (tensor for group in (model.parameters(), model.buffers()) for tensor in group)
-        self._device = next(tensors, torch.empty(0)).device
+        self._generator = _generator(next(tensors, torch.empty(0)).device)
 
     @contextmanager
     def undone(self) -> Iterator[None]:
@@ -183,15 +187,15 @@ class _SideEffects:
         watch = None if self.known else DrawWatch()
         if watch is not None:
             self._buffers = [_KeptBuffer(*place) for place in _buffer_places(self._model)]
-        state = _random_state(self._device) if self._draws else None
+        state = self._generator.get_state() if self._draws else None
         try:
             with watch or nullcontext():
                 yield
         finally:
-            drew = state is not None and not torch.equal(_random_state(self._device), state)
+            drew = state is not None and not torch.equal(self._generator.get_state(), state)
             drew = drew and (watch is None or watch.draws)
             if drew and state is not None:
-                _set_random_state(self._device, state)
+                self._generator.set_state(state)
             wrote = [buffer.restore() for buffer in self._buffers]
         if not self.known:
             self.known, self._draws = True, drew
@@ -224,12 +228,6 @@ def _buffer_places(model: nn.Module) -> Iterator[Place]:
                 yield layer._buffers, key
 
 
-def _random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def _set_random_state(device: torch.device, state: Tensor) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
+def _generator(device: torch.device) -> torch.Generator:
+    """The one that models on this device draw from."""
+    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator

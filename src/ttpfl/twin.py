@@ -6,7 +6,7 @@ All computing happens in the twin, so the user's model is never touched.
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -91,7 +91,7 @@ class Twin:
         self.device = next(iter(self.tensors.values()), torch.empty(0)).device
         self._places = _places(self.model, {name: own[name] for name in self.specs})
         self._windows: dict[tuple[str, Taps], Tensor] = {}
-        self._runner = Runner(self.model, self.readout, without_traces=True)
+        self.runner = Runner(self.model, self.readout, without_traces=True)
         for name in ("content", "relaid"):
             self.__dict__.pop(name, None)
 
@@ -131,9 +131,9 @@ class Twin:
 
     def plain(self, inputs: Inputs, moved: Moved | None = None) -> Tensor:
         """The logits by the model's own operations, so with the same bits for the same tensors."""
-        self._runner.rehearse(inputs)  # what it writes is seen, and kept, where nothing is moved
+        self.runner.rehearse(inputs)  # what it writes is seen, and kept, where nothing is moved
         with self._holding(moved or Moved()):
-            return self._runner.plain(inputs)
+            return self.runner.plain(inputs)
 
     def fast(self, inputs: Inputs, moved: Moved | None = None, record: Record | None = None) -> Tensor:
         """The logits in the fastest way known, differentiable in everything that moves.
@@ -141,15 +141,11 @@ class Twin:
         Rounding errors are of the same size as the plain model's, but not the same ones.
         """
         if moved is not None:
-            self.takes_channels_last(inputs)  # found out, as in `plain`, where nothing is moved
+            self.runner.takes_channels_last(inputs)  # found out, as in `plain`, where nothing is moved
         moved, record = moved or Moved(), record or Record({})
         narrow = self._narrow(moved, record.windows)
         with self._holding(Moved(moved.whole)), _watching(self.model, record.statistics):
-            return self._runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, begin=record.clear)
-
-    def takes_channels_last(self, inputs: Inputs) -> bool:
-        """Whether `fast` computes such images in that layout."""
-        return self._runner.takes_channels_last(inputs)
+            return self.runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, record.clear)
 
     def state_dict(self, moved: Moved) -> dict[str, Any]:
         """The model's own state dict with the moved tensors in it, as copies."""
@@ -218,25 +214,20 @@ def _places(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, list[P
 @contextmanager
 def _watching(model: nn.Module, seen: dict[str, list[Tensor]]) -> Iterator[None]:
     """While open, adds the batch statistics of each buffer in `seen`, one entry per layer call."""
-    handles = []
-    for path, layer in model.named_modules() if seen else ():
-        rule, prefix = rule_for(layer), f"{path}." if path else ""
-        if rule and any(prefix + buffer in seen for buffer in rule.buffers):
-            hook = _statistics_hook(rule, prefix, seen)
-            handles.append(layer.register_forward_pre_hook(hook, with_kwargs=True))
-    try:
+    with ExitStack() as hooks:
+        for path, layer in model.named_modules() if seen else ():
+            rule, prefix = rule_for(layer), f"{path}." if path else ""
+            if rule and any(prefix + buffer in seen for buffer in rule.buffers):
+                hook = _statistics_hook(rule, prefix, seen)
+                hooks.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _statistics_hook(rule: StatisticsRule, prefix: str, seen: dict[str, list[Tensor]]) -> Callable[..., None]:
+    @torch.no_grad()
     def hook(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         x = args[0] if args else next(iter(kwargs.values()))
-        with torch.no_grad():
-            values = rule.compute(layer, x.detach())
-        for buffer, value in zip(rule.buffers, values or (), strict=False):
+        for buffer, value in zip(rule.buffers, rule.compute(layer, x.detach()) or (), strict=False):
             if prefix + buffer in seen:
                 seen[prefix + buffer].append(value)
 

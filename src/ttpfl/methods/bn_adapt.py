@@ -44,7 +44,7 @@ class _BNAdapt(Personal):
 
     @torch.no_grad()
     def adapt(self, batch: Any) -> Tensor:
-        return self.passes.fast(batch, self._batch_norm)
+        return self.fast(batch, self._batch_norm)
 
     def reset(self) -> None:
         pass  # every batch is on its own

@@ -30,15 +30,17 @@ class Head:
                 f"{type(model).__name__} has no linear layer to take features from: "
                 "choose a method that needs none"
             )
-        self.name = name or list(layers)[-1]
+        self.model, self.name = model, name or list(layers)[-1]
         self.layer = layers[self.name]
         self._seen: Tensor | None = None
 
-    def features_and_logits(self, run: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-        """What goes into the layer in a pass of the model, and the logits that `run` gets from it."""
+    def features_and_logits(
+        self, batch: Any, forward: Callable[[Any], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What goes into the layer, and the logits: by `forward`, if the model is to be called through it."""
         handle = self.layer.register_forward_pre_hook(self._note)
         try:
-            logits = run()
+            logits = (forward or self.model)(batch)
         finally:
             handle.remove()
         features, self._seen = self._seen, None

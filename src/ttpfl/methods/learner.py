@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.inputs import all_finite
 from ttpfl.methods.base import Personal
-from ttpfl.methods.normalisation import BatchNorm
+from ttpfl.methods.normalisation import BatchNorm, BatchNormCall
 from ttpfl.methods.optimizer import Optimizer, optimizer
 from ttpfl.statistics import at_least_float32
 
@@ -42,9 +41,9 @@ class Learner(Personal):
         self._optimizer: Callable[[], Optimizer] = lambda: optimizer(kind, self.parameters, lr)
         self.reset()
 
-    def forward(self, batch: Any, batch_norm: BatchNorm = F.batch_norm) -> Tensor:
+    def forward(self, batch: Any, batch_norm: BatchNorm = BatchNormCall.compute) -> Tensor:
         """The logits, if they are finite; else an error."""
-        return usable(self.passes.fast(batch, batch_norm))
+        return usable(self.fast(batch, batch_norm))
 
     def gradients(self, loss: Tensor) -> tuple[Tensor, ...]:
         """Of the loss, in the parameters that learn; zeros where it does not depend on them."""

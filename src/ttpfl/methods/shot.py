@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,7 +58,8 @@ class _SHOT(Learner):
         self._head = Head(self.model, config.head)
 
     def adapt(self, batch: Any) -> Tensor:
-        features, logits = self._head.features_and_logits(lambda: self.forward(batch, batch_statistics))
+        forward = partial(self.forward, batch_norm=batch_statistics)
+        features, logits = self._head.features_and_logits(batch, forward)
         labels = pseudo_labels(features.detach(), logits.detach())
         log_mean = torch.log_softmax(logits, 1).logsumexp(0) - math.log(len(logits))
         diversity = -(log_mean.exp() * log_mean).sum()

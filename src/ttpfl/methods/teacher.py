@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ttpfl.inputs import Inputs
 from ttpfl.methods.base import own_copy
 from ttpfl.methods.learner import usable
-from ttpfl.methods.normalisation import BatchNorm, affine_parameters
-from ttpfl.methods.passes import Passes
+from ttpfl.methods.normalisation import BatchNorm, BatchNormCall, affine_parameters, in_place_of_torch
+from ttpfl.runner import Runner
 
 
 class Teacher:
@@ -19,14 +19,14 @@ class Teacher:
     def __init__(self, model: nn.Module) -> None:
         self.model = own_copy(model)
         self._parameters = list(affine_parameters(self.model).values())
-        self._passes = Passes(self.model)
+        self._runner = Runner(self.model)
         with torch.inference_mode(False):
             self._fresh = [tensor.clone() for tensor in (*self._parameters, *self.model.buffers())]
 
     @torch.no_grad()
-    def logits(self, batch: Any, batch_norm: BatchNorm = F.batch_norm) -> Tensor:
+    def logits(self, batch: Any, batch_norm: BatchNorm = BatchNormCall.compute) -> Tensor:
         """Its answer, with `batch_norm` in place of torch's."""
-        return usable(self._passes.fast(batch, batch_norm))
+        return usable(self._runner.fast(Inputs((batch,), {}), in_place_of_torch(batch_norm)))
 
     @torch.no_grad()
     def follow(self, student: Sequence[Tensor], share: float) -> None:
