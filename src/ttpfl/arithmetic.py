@@ -1,10 +1,11 @@
-"""What a twin computes differently from the plain model, wherever in the model it is called.
+"""What a fast pass computes differently from the plain model, wherever in the model it is called.
 
-Running statistics become differentiable, convolutions leave out taps that see nothing but padding,
-and images are laid out as the CPU likes them best.
+Convolutions leave out taps that see nothing but padding, images are channels last, and running statistics
+can be made differentiable.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ttpfl import statistics
-from ttpfl.convolution import Narrow, conv2d
+from ttpfl.convolution import Narrow, conv2d, part_that_sees_data
+
+Rules = Mapping[Any, Callable[..., Any]]
+NO_RULES: Rules = {}
 
 
 class DrawWatch(TorchFunctionMode):
@@ -25,71 +29,38 @@ class DrawWatch(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.draws = self.draws or getattr(func, "__name__", "") in _DRAWING
+        self.draws = self.draws or bool(_DRAWING.fullmatch(getattr(func, "__name__", "")))
         return func(*args, **(kwargs or {}))
 
 
 # Functions that draw random numbers, some of them only in training mode.
-_DRAWING = {
-    "rand",
-    "rand_like",
-    "randn",
-    "randn_like",
-    "randint",
-    "randint_like",
-    "randperm",
-    "bernoulli",
-    "bernoulli_",
-    "binomial",
-    "poisson",
-    "multinomial",
-    "normal",
-    "normal_",
-    "uniform_",
-    "random_",
-    "exponential_",
-    "cauchy_",
-    "geometric_",
-    "log_normal_",
-    "rrelu",
-    "rrelu_",
-    "dropout",
-    "dropout_",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "alpha_dropout",
-    "feature_dropout",
-    "feature_alpha_dropout",
-    "gumbel_softmax",
-    "fractional_max_pool2d",
-    "fractional_max_pool3d",
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "rnn_relu",
-    "scaled_dot_product_attention",
-    "multi_head_attention_forward",
-}
+_DRAWING = re.compile(
+    r"rand(n|int)?(_like)?|randperm|bernoulli_?|(multi|bi)nomial|poisson|normal_?|log_normal_|uniform_|random_"
+    r"|exponential_|cauchy_|geometric_|rrelu_?|dropout(_|[123]d)?|(feature_)?(alpha_)?dropout|gumbel_softmax"
+    r"|fractional_max_pool[23]d|lstm|gru|rnn_(tanh|relu)|scaled_dot_product_attention"
+    r"|multi_head_attention_forward"
+)
 
 
-class FastLayout(DrawWatch):
+class FastLayout(TorchFunctionMode):
     """Short cuts for convolutions, and inputs in another memory layout, while it is open.
 
     Args:
-        narrow: gives the part of a kernel that sees data.
-        relaid: the inputs are in another memory layout than the caller's, so that code which
+        channels_last: the inputs are in that layout, which may not be the caller's, so that code which
             looks at strides has to be stopped.
+        narrow: gives the part of a kernel that sees data.
+        rules: what else to call in place of torch's functions.
     """
 
-    def __init__(self, narrow: Narrow, relaid: bool) -> None:
+    def __init__(self, channels_last: bool, narrow: Narrow = part_that_sees_data, rules: Rules = NO_RULES):
         super().__init__()
         self._rules: dict[Any, Callable[..., Any]] = {
             torch.conv2d: partial(conv2d, narrow),
             F.group_norm: partial(_group_norm, F.group_norm),
             torch.group_norm: partial(_group_norm, torch.group_norm),
+            **rules,
         }
-        if relaid:
+        if channels_last:
             # Such maps cannot always be viewed flat; a reshape is a view where one exists.
             self._rules[torch.Tensor.view] = _view
             self._rules |= dict.fromkeys((torch.as_strided, Tensor.as_strided, Tensor.stride), _refuse)
@@ -97,22 +68,22 @@ class FastLayout(DrawWatch):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        rule = self._rules.get(func)
-        if rule is None:
-            return super().__torch_function__(func, types, args, kwargs)
-        return rule(*args, **(kwargs or {}))
+        return self._rules.get(func, func)(*args, **(kwargs or {}))
 
 
-class Arithmetic(FastLayout):
-    """Also makes running statistics differentiable."""
+def with_batch_norm(batch_norm: Callable[..., Tensor]) -> Rules:
+    """The rules that put another function in the place of `F.batch_norm`."""
+    return {
+        F.batch_norm: batch_norm,
+        torch.batch_norm: partial(statistics.torch_batch_norm, batch_norm),
+    }
 
-    def __init__(self, narrow: Narrow, relaid: bool) -> None:
-        super().__init__(narrow, relaid)
-        self._rules |= {
-            F.batch_norm: statistics.batch_norm,
-            torch.batch_norm: partial(statistics.torch_batch_norm, statistics.batch_norm),
-            F.instance_norm: statistics.instance_norm,
-        }
+
+DIFFERENTIABLE_STATISTICS: Rules = {
+    **with_batch_norm(statistics.batch_norm),
+    F.instance_norm: statistics.instance_norm,
+}
+"""The rules with which logits are differentiable in running statistics."""
 
 
 def _view(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -27,11 +27,12 @@ from ttpfl.direction import (
 from ttpfl.divergence import check_reach, check_slope
 from ttpfl.errors import BatchError, ModelError, RatesError, noted
 from ttpfl.inputs import Inputs, all_finite, checked, released, split_batch
+from ttpfl.outputs import Readout
 from ttpfl.rates import MODES, Mode, Rates
 from ttpfl.settings_kit import POSITIVE
 from ttpfl.statistics import at_least_float32
 from ttpfl.tally import Tally
-from ttpfl.twin import Moved, Readout, Twin, isolated
+from ttpfl.twin import Moved, Twin, isolated
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Observe = Callable[[Tensor, Tensor, Tensor], None]
@@ -198,7 +199,7 @@ def _moved(
 ) -> Moved:
     rates = values.unbind()
     rate_of = {name: rates[group_of[name]] for name in direction}
-    return move(twin, direction, rate_of, relaid=twin.takes_channels_last(inputs))
+    return move(twin, direction, rate_of, relaid=twin.runner.takes_channels_last(inputs))
 
 
 def _slope(

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from ttpfl.direction import Direction, Objective, entropy, probe
 from ttpfl.errors import BatchError, TtpflError
 from ttpfl.inputs import checked, split_batch
+from ttpfl.outputs import Readout
 from ttpfl.rates import Rates
-from ttpfl.twin import Readout, Twin, isolated
+from ttpfl.twin import Twin, isolated
 
 
 def direction_norms(

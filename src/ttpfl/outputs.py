@@ -1,12 +1,15 @@
 """Where the logits are in what a model gives."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
 
 from ttpfl.errors import BatchError
+
+Readout = Callable[[Any], Tensor]
+"""From a model's output to logits."""
 
 
 def logits_of(output: Any) -> Tensor:

@@ -12,8 +12,9 @@ from ttpfl.direction import Change, Direction, Objective, absorb, check_finite, 
 from ttpfl.errors import RatesError
 from ttpfl.health import Figures, Health, changed_share
 from ttpfl.inputs import Inputs, all_finite, checked
+from ttpfl.outputs import Readout
 from ttpfl.rates import MODES, Mode, Rates
-from ttpfl.twin import Moved, Readout, Twin, isolated
+from ttpfl.twin import Moved, Twin, isolated
 
 log = logging.getLogger("ttpfl")
 

@@ -15,8 +15,8 @@ from ttpfl.federation.settings import LearnSettings
 from ttpfl.federation.state import Record, RunState
 from ttpfl.inputs import Client
 from ttpfl.learning import Loss, cross_entropy
+from ttpfl.outputs import Readout
 from ttpfl.rates import MODES, Mode, Rates
-from ttpfl.twin import Readout
 
 OWN_CACHE_BYTES = 2**30
 _COUNTS = ("cohort", "batch_size", "local_epochs", "seed")

@@ -4,10 +4,9 @@ All computing happens in the twin, so the user's model is never touched.
 """
 
 import copy
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,20 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ttpfl.arithmetic import Arithmetic, DrawWatch, channels_last
+from ttpfl.arithmetic import DIFFERENTIABLE_STATISTICS, channels_last
 from ttpfl.convolution import Narrow, Taps
-from ttpfl.errors import BatchError, ModelError
+from ttpfl.errors import ModelError
 from ttpfl.inputs import Inputs
 from ttpfl.network import ModuleSpec, configuration, uncompiled, weights_hash
-from ttpfl.outputs import logits_of
+from ttpfl.outputs import Readout
+from ttpfl.runner import Place, Runner
 from ttpfl.statistics import StatisticsRule, rule_for
-
-log = logging.getLogger("ttpfl")
-
-Readout = Callable[[Any], Tensor]
-Shapes = tuple[torch.Size, ...]
-# What a model that cannot process a batch may raise.
-MODEL_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -87,8 +80,6 @@ class Twin:
         self.specs = {spec.name: spec for spec in movable}
         self.readout = readout
         self._index_tensors()
-        self._clumsy: set[Shapes] = set()  # images for which channels_last is not for this model
-        self._habits: _Habits | None = None  # found out in the first pass
 
     def _index_tensors(self) -> None:
         self.parameters = dict(self.model.named_parameters())
@@ -100,7 +91,7 @@ class Twin:
         self.device = next(iter(self.tensors.values()), torch.empty(0)).device
         self._places = _places(self.model, {name: own[name] for name in self.specs})
         self._windows: dict[tuple[str, Taps], Tensor] = {}
-        self._habits = None
+        self.runner = Runner(self.model, self.readout, without_traces=True)
         for name in ("content", "relaid"):
             self.__dict__.pop(name, None)
 
@@ -140,9 +131,9 @@ class Twin:
 
     def plain(self, inputs: Inputs, moved: Moved | None = None) -> Tensor:
         """The logits by the model's own operations, so with the same bits for the same tensors."""
-        self._rehearse(inputs)  # watching changes what some layers do
+        self.runner.rehearse(inputs)  # what it writes is seen, and kept, where nothing is moved
         with self._holding(moved or Moved()):
-            return self._logits(inputs, None, self._forward(inputs, Tensor.clone))
+            return self.runner.plain(inputs)
 
     def fast(self, inputs: Inputs, moved: Moved | None = None, record: Record | None = None) -> Tensor:
         """The logits in the fastest way known, differentiable in everything that moves.
@@ -150,46 +141,11 @@ class Twin:
         Rounding errors are of the same size as the plain model's, but not the same ones.
         """
         if moved is not None:
-            self._rehearse(inputs)  # what it writes is seen, and kept, where nothing is moved
+            self.runner.takes_channels_last(inputs)  # found out, as in `plain`, where nothing is moved
         moved, record = moved or Moved(), record or Record({})
-        if not self.takes_channels_last(inputs):
-            return self._fast(inputs, Tensor.clone, moved, record)
-        try:
-            return self._fast(inputs, channels_last, moved, record)
-        except BatchError:
-            # Some code depends on the layout. If the batch as given works, stay with that. For other images
-            # nothing is known: what is computed for these must not depend on which came first.
-            record.clear()
-            logits = self._fast(inputs, Tensor.clone, moved, record)
-            self._clumsy.add(inputs.image_shapes)
-            log.info("the model depends on the layout of its inputs: computing without channels_last")
-            return logits
-
-    def takes_channels_last(self, inputs: Inputs) -> bool:
-        """Whether the model computes such images in that layout, as far as is known."""
-        return inputs.image_shapes not in self._clumsy
-
-    def _fast(
-        self, inputs: Inputs, lay_out: Callable[[Tensor], Tensor], moved: Moved, record: Record
-    ) -> Tensor:
-        arithmetic = Arithmetic(self._narrow(moved, record.windows), lay_out is channels_last)
+        narrow = self._narrow(moved, record.windows)
         with self._holding(Moved(moved.whole)), _watching(self.model, record.statistics):
-            return self._logits(inputs, arithmetic, self._forward(inputs, lay_out))
-
-    def _rehearse(self, inputs: Inputs) -> None:
-        """One pass of the model as it is, if there was none yet, to find out its habits."""
-        if self._habits is None:
-            with torch.no_grad():
-                self._logits(inputs, DrawWatch(), self._forward(inputs, Tensor.clone))
-
-    def _forward(self, inputs: Inputs, lay_out: Callable[[Tensor], Tensor]) -> Callable[[], Any]:
-        """One call of the model on a copy of the inputs: it may work on them in place."""
-
-        def run() -> Any:
-            own = inputs.map(lay_out)
-            return self.model(*own.args, **own.kwargs)
-
-        return run
+            return self.runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, record.clear)
 
     def state_dict(self, moved: Moved) -> dict[str, Any]:
         """The model's own state dict with the moved tensors in it, as copies."""
@@ -237,53 +193,6 @@ class Twin:
 
         return narrow
 
-    def _logits(self, inputs: Inputs, watch: DrawWatch | None, run: Callable[[], Any]) -> Tensor:
-        try:
-            output = self._without_traces(watch, run)
-            logits = None if self.readout is None else self.readout(output)
-        except torch.OutOfMemoryError:
-            raise
-        except MODEL_ERRORS as error:
-            raise BatchError(f"the model cannot process this batch ({inputs}): {error}") from error
-        if self.readout is None:
-            return logits_of(output)
-        if not isinstance(logits, Tensor):
-            raise BatchError(f"logits= gives a {type(logits).__name__}: it must give a tensor")
-        return logits
-
-    def _without_traces(self, watch: DrawWatch | None, run: Callable[[], Any]) -> Any:
-        """Run one pass; the random state, and buffers that it wrote to, are handed back as found.
-
-        The first pass is watched to find out whether there is anything to hand back. There seldom
-        is, and to restore the random state for no reason would rewind what other threads draw.
-        """
-        if self._habits is None:
-            habits = _Habits(True, [_KeptBuffer(*place) for place in _buffer_places(self.model)])
-        else:
-            habits = self._habits
-        state = _random_state(self.device) if habits.draws else None
-        try:
-            with watch or nullcontext():
-                output = run()
-        finally:
-            drew = state is not None and not torch.equal(_random_state(self.device), state)
-            if self._habits is None:
-                drew = drew and watch is not None and watch.draws
-            if drew and state is not None:
-                _set_random_state(self.device, state)
-            wrote = [buffer.restore() for buffer in habits.buffers]
-        if self._habits is None:  # a pass that failed does not tell what would have come after
-            self._habits = _Habits(drew, habits.buffers if any(wrote) else [])
-        return output
-
-
-@dataclass(frozen=True)
-class _Habits:
-    """What a model's evaluation pass does beside computing: most do neither."""
-
-    draws: bool  # random numbers
-    buffers: Sequence["_KeptBuffer"]  # all of them, if it writes to any
-
 
 def embed(kernel: Tensor, taps: Taps, window: Tensor) -> Tensor:
     """`kernel` with `window` in place of the taps (differentiable in the window)."""
@@ -292,35 +201,9 @@ def embed(kernel: Tensor, taps: Taps, window: Tensor) -> Tensor:
     return whole
 
 
-class _KeptBuffer:
-    """A buffer as it was before a pass."""
-
-    def __init__(self, store: dict[str, Any], key: str) -> None:
-        self.store, self.key = store, key
-        self.tensor: Tensor = store[key]
-        self.version = self.tensor._version
-        self.content = self.tensor.clone()
-
-    def restore(self) -> bool:
-        """Undo what the pass did to it; whether there was anything."""
-        if self.store.get(self.key) is self.tensor and self.tensor._version == self.version:
-            return False
-        self.store[self.key] = self.tensor
-        self.tensor.detach().copy_(self.content)
-        self.version = self.tensor._version
-        return True
-
-
-def _buffer_places(model: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
-    for layer in model.modules():
-        for key, buffer in layer._buffers.items():
-            if buffer is not None:
-                yield layer._buffers, key
-
-
-def _places(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, list[tuple[dict[str, Any], str]]]:
+def _places(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, list[Place]]:
     """Where the model keeps each of the tensors; a shared one has several places."""
-    of_tensor: dict[int, list[tuple[dict[str, Any], str]]] = {}
+    of_tensor: dict[int, list[Place]] = {}
     for layer in model.modules():
         for store in (layer._parameters, layer._buffers):
             for key, tensor in store.items():
@@ -331,40 +214,24 @@ def _places(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, list[t
 @contextmanager
 def _watching(model: nn.Module, seen: dict[str, list[Tensor]]) -> Iterator[None]:
     """While open, adds the batch statistics of each buffer in `seen`, one entry per layer call."""
-    handles = []
-    for path, layer in model.named_modules() if seen else ():
-        rule, prefix = rule_for(layer), f"{path}." if path else ""
-        if rule and any(prefix + buffer in seen for buffer in rule.buffers):
-            hook = _statistics_hook(rule, prefix, seen)
-            handles.append(layer.register_forward_pre_hook(hook, with_kwargs=True))
-    try:
+    with ExitStack() as hooks:
+        for path, layer in model.named_modules() if seen else ():
+            rule, prefix = rule_for(layer), f"{path}." if path else ""
+            if rule and any(prefix + buffer in seen for buffer in rule.buffers):
+                hook = _statistics_hook(rule, prefix, seen)
+                hooks.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _statistics_hook(rule: StatisticsRule, prefix: str, seen: dict[str, list[Tensor]]) -> Callable[..., None]:
+    @torch.no_grad()
     def hook(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         x = args[0] if args else next(iter(kwargs.values()))
-        with torch.no_grad():
-            values = rule.compute(layer, x.detach())
-        for buffer, value in zip(rule.buffers, values or (), strict=False):
+        for buffer, value in zip(rule.buffers, rule.compute(layer, x.detach()) or (), strict=False):
             if prefix + buffer in seen:
                 seen[prefix + buffer].append(value)
 
     return hook
-
-
-def _random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def _set_random_state(device: torch.device, state: Tensor) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
 
 
 def private_copy(model: nn.Module) -> nn.Module:

@@ -235,7 +235,9 @@ def test_a_model_that_depends_on_the_layout() -> None:
 def test_a_client_that_does_not_fit_decides_nothing_for_others() -> None:
     data = pair(8, 8, (3, 6, 6))
     trainer = LocalTrainer(cnn(), TrainSettings(batch_size=4))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(
+        BatchError, match=r"cannot process this batch \(input: torch.float32 \(4, 2, 6, 6\)\)"
+    ):
         trainer.train(pair(8, 8, (2, 6, 6)), (0,))
     trainer.train(data, (0,))
     assert same_state(trainer.model, trained(cnn(), data, batch_size=4))

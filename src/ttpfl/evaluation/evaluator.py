@@ -15,9 +15,10 @@ from ttpfl.data.partition import Ids
 from ttpfl.errors import DataError
 from ttpfl.evaluation.metrics import Figures, figures
 from ttpfl.evaluation.streams import order_of
-from ttpfl.outputs import logits_of
+from ttpfl.inputs import Inputs
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Mode, Rates
+from ttpfl.runner import Runner
 from ttpfl.settings_kit import integer
 
 Predictor = Callable[[Tensor], Tensor]
@@ -116,9 +117,10 @@ class Evaluator:
 
 def plain(model: nn.Module) -> Predictor:
     """A model as a predictor; it should be in evaluation mode."""
+    runner = Runner(model)
 
     def predict(batch: Any) -> Tensor:
         with torch.inference_mode():
-            return logits_of(model(batch))
+            return runner.plain(Inputs((batch,), {}))
 
     return predict

@@ -1,15 +1,11 @@
 """What a client does with the global model: some epochs of SGD on its own data."""
 
-import copy
 from collections.abc import Iterator
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
-from ttpfl.arithmetic import FastLayout, channels_last
-from ttpfl.convolution import part_that_sees_data
 from ttpfl.direction import one_number
 from ttpfl.errors import BatchError
 from ttpfl.federation.settings import TrainSettings
@@ -26,11 +22,12 @@ from ttpfl.inputs import (
     split_batch,
 )
 from ttpfl.learning import Loss, cross_entropy
-from ttpfl.outputs import logits_of
+from ttpfl.outputs import Readout
 from ttpfl.randomness import seeded
+from ttpfl.runner import Runner
 from ttpfl.sgd import SGD
 from ttpfl.tally import Tally
-from ttpfl.twin import MODEL_ERRORS, Readout, Shapes, isolated
+from ttpfl.twin import isolated
 
 
 class LocalTrainer:
@@ -60,9 +57,7 @@ class LocalTrainer:
         self.seen = 0
         """Samples of the last training, over its epochs; also those of batches that were left out, since a
         client weighs as much as it has. How much that is, a DataLoader shows only when it is used."""
-        self._loss, self._readout = loss, logits
-        self._likes_fast: dict[tuple[bool, Shapes], bool] = {}
-        """By whether the model trains, and its images: which batch comes first must not matter."""
+        self._loss, self._runner = loss, Runner(model, logits)
         self._has_batchnorm = any(
             isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()
         )
@@ -127,29 +122,8 @@ class LocalTrainer:
             first = False
 
     def _forward(self, inputs: Inputs) -> Tensor:
-        if not self._settings.fast:
-            return self._call(self.model, inputs, fast=False)
-        kind = (self.model.training, inputs.image_shapes)
-        if kind not in self._likes_fast:
-            self._likes_fast[kind] = self._likes_fast_layout(inputs)
-        return self._call(self.model, inputs, self._likes_fast[kind])
-
-    def _likes_fast_layout(self, inputs: Inputs) -> bool:
-        """Some models depend on how images lie in memory. Tried on a copy: a failure leaves no traces."""
-        with seeded(0), torch.no_grad():
-            try:
-                self._call(copy.deepcopy(self.model), inputs, fast=True)
-            except MODEL_ERRORS:
-                # If it fails anyway, that is the batch's fault, and says nothing about other clients'.
-                self._call(copy.deepcopy(self.model), inputs, fast=False)
-                return False
-        return True
-
-    def _call(self, model: nn.Module, inputs: Inputs, fast: bool) -> Tensor:
-        own = inputs.map(channels_last if fast else Tensor.clone)  # a model may work on it in place
-        with FastLayout(part_that_sees_data, relaid=True) if fast else nullcontext():
-            output = model(*own.args, **own.kwargs)
-        return logits_of(output) if self._readout is None else self._readout(output)
+        fast = self._settings.fast and self._runner.takes_channels_last(inputs)
+        return self._runner.fast(inputs) if fast else self._runner.plain(inputs)
 
 
 def shuffled(client: Client) -> Client:

@@ -12,8 +12,8 @@ from ttpfl.federation.rate_run import Learned, RateRun
 from ttpfl.federation.roster import Clients
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.learning import Loss, cross_entropy
+from ttpfl.outputs import Readout
 from ttpfl.rates import Rates
-from ttpfl.twin import Readout
 
 
 def learn(

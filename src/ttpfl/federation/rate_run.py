@@ -30,9 +30,10 @@ from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.state_vector import layout_of
 from ttpfl.learning import Loss, cross_entropy
 from ttpfl.network import model_hash, weights_hash
+from ttpfl.outputs import Readout
 from ttpfl.rates import Mode, Only, Rates
 from ttpfl.tally import Tally
-from ttpfl.twin import Readout, Twin
+from ttpfl.twin import Twin
 from ttpfl.verdict import Candidate, Verdict, returnable, verdict
 
 log = logging.getLogger("ttpfl")

@@ -28,7 +28,7 @@ from ttpfl.federation.survey import Survey, surveyed
 from ttpfl.learning import Loss, cross_entropy
 from ttpfl.models.files import save_model
 from ttpfl.network import model_hash, uncompiled
-from ttpfl.twin import Readout
+from ttpfl.outputs import Readout
 
 DIVERGED = 1.5
 """How many times the larger of the loss before training and the loss of guessing a diverged loss is."""

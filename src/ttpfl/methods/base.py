@@ -15,10 +15,13 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ttpfl.direction import check_finite
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.inputs import Inputs, all_finite, checked
+from ttpfl.methods.normalisation import BatchNorm, BatchNormCall, in_place_of_torch
 from ttpfl.outputs import logits_of
 from ttpfl.rates import Rates
+from ttpfl.runner import Runner
 from ttpfl.settings_kit import Rule, check_fields, check_known, find
 from ttpfl.twin import isolated, private_copy
 
@@ -45,6 +48,7 @@ class Personal(ABC):
 
     def __init__(self, model: nn.Module) -> None:
         self.model = own_copy(model)
+        self.runner = Runner(self.model)
 
     def __call__(self, batch: Any) -> Tensor:
         """Logits of an unlabelled batch, after learning from it what the method learns.
@@ -59,6 +63,15 @@ class Personal(ABC):
                 "the logits are not finite: try a smaller step size, or check the model, if its own are not"
             )
         return logits
+
+    @torch.no_grad()
+    def plain(self, batch: Any) -> Tensor:
+        """The model's logits by its own operations, if they are finite; else an error."""
+        return check_finite(self.runner.plain(Inputs((batch,), {})))
+
+    def fast(self, batch: Any, batch_norm: BatchNorm = BatchNormCall.compute) -> Tensor:
+        """The model's logits in the fastest way known, with `batch_norm` wherever it calls torch's."""
+        return self.runner.fast(Inputs((batch,), {}), in_place_of_torch(batch_norm))
 
     @abstractmethod
     def adapt(self, batch: Any) -> Tensor:

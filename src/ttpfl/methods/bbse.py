@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ttpfl.direction import check_finite
 from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
 from ttpfl.methods.prior import UNIFORM, confusion, explained, inverse, known, one_hot, smoothed
@@ -72,7 +71,7 @@ class _Corrected(Personal):
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            logits = at_least_float32(check_finite(self.model(batch)))
+            logits = at_least_float32(self.plain(batch))
             if logits.shape[1] != len(self._inverse):
                 raise MethodError(
                     f"the source clients' confusion matrix has {len(self._inverse)} classes, "

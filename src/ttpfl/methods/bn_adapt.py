@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.normalisation import require_batch_norm, with_prior
-from ttpfl.methods.passes import Passes
 from ttpfl.settings_kit import NOT_NEGATIVE
 
 
@@ -41,12 +40,11 @@ class _BNAdapt(Personal):
     def __init__(self, model: nn.Module, prior: float) -> None:
         require_batch_norm(model)
         super().__init__(model)
-        self._passes = Passes[Tensor](self.model)
         self._batch_norm = with_prior(prior)
 
     @torch.no_grad()
     def adapt(self, batch: Any) -> Tensor:
-        return self._passes(batch, self._batch_norm)
+        return self.fast(batch, self._batch_norm)
 
     def reset(self) -> None:
         pass  # every batch is on its own

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ttpfl.direction import check_finite
 from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
 from ttpfl.methods.prior import class_counts, estimate, known, smoothed
 from ttpfl.settings_kit import BOOLEAN, integer
@@ -72,7 +71,7 @@ class _Weighted(Personal):
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            start = at_least_float32(check_finite(self.model(batch))).log_softmax(1)
+            start = at_least_float32(self.plain(batch)).log_softmax(1)
             start = start - self._log_source.to(start)
             log_prior = estimate(start, self._config.iterations, self._log_source)
             if self._config.remembers:

@@ -1,5 +1,6 @@
 """The last linear layer of a classifier, and the features in front of it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,11 +34,13 @@ class Head:
         self.layer = layers[self.name]
         self._seen: Tensor | None = None
 
-    def features_and_logits(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """What goes into the layer, and the model's output."""
+    def features_and_logits(
+        self, batch: Any, forward: Callable[[Any], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What goes into the layer, and the logits: by `forward`, if the model is to be called through it."""
         handle = self.layer.register_forward_pre_hook(self._note)
         try:
-            logits = self.model(batch)
+            logits = (forward or self.model)(batch)
         finally:
             handle.remove()
         features, self._seen = self._seen, None

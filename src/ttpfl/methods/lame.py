@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ttpfl.direction import check_finite
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
 from ttpfl.methods.neighbours import AFFINITIES, assignments
@@ -63,8 +62,8 @@ class _Adjusted(Personal):
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            features, logits = self._head.features_and_logits(batch)
-            logits = at_least_float32(check_finite(logits))
+            features, logits = self._head.features_and_logits(batch, self.plain)
+            logits = at_least_float32(logits)
             alike = AFFINITIES[self._config.affinity](at_least_float32(features), self._config.neighbours)
             log_p = (logits.double().softmax(1) + TINY).log()
             log_y = assignments(log_p.numpy(force=True), alike.double().numpy(force=True), self._config.steps)

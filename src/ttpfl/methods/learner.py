@@ -4,15 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.inputs import all_finite
 from ttpfl.methods.base import Personal
-from ttpfl.methods.normalisation import BatchNorm
+from ttpfl.methods.normalisation import BatchNorm, BatchNormCall
 from ttpfl.methods.optimizer import Optimizer, optimizer
-from ttpfl.methods.passes import Passes
 from ttpfl.statistics import at_least_float32
 
 
@@ -40,13 +38,12 @@ class Learner(Personal):
         self.parameters = [parameter.requires_grad_() for parameter in self.learning.values()]
         with torch.inference_mode(False):
             self.fresh = [parameter.detach().clone() for parameter in self.parameters]
-        self._passes = Passes[Tensor](self.model)
         self._optimizer: Callable[[], Optimizer] = lambda: optimizer(kind, self.parameters, lr)
         self.reset()
 
-    def forward(self, batch: Any, batch_norm: BatchNorm = F.batch_norm) -> Tensor:
+    def forward(self, batch: Any, batch_norm: BatchNorm = BatchNormCall.compute) -> Tensor:
         """The logits, if they are finite; else an error."""
-        return usable(self._passes(batch, batch_norm))
+        return usable(self.fast(batch, batch_norm))
 
     def gradients(self, loss: Tensor) -> tuple[Tensor, ...]:
         """Of the loss, in the parameters that learn; zeros where it does not depend on them."""

@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from ttpfl.direction import check_finite
 from ttpfl.methods.base import Knowledge, Method, Personal, method
 
 
@@ -24,8 +22,7 @@ class NoAdaptation(Method):
 
 class _Plain(Personal):
     def adapt(self, batch: Any) -> Tensor:
-        with torch.no_grad():
-            return check_finite(self.model(batch))
+        return self.plain(batch)
 
     def reset(self) -> None:
         pass

@@ -1,21 +1,46 @@
 """Normalisation layers: their affine parameters, and BatchNorm with statistics of the batch.
 
-The functions that stand in for `F.batch_norm` have its signature. Where a batch has a single value per
-channel, it has no variance: there the stored statistics stay in use, so that a batch of one works.
+Where a batch has a single value per channel, it has no variance: there the stored statistics stay in use, so
+that a batch of one works.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ttpfl.arithmetic import Rules, with_batch_norm
 from ttpfl.errors import MethodError
 from ttpfl.network import describe
 from ttpfl.statistics import batch_moments
 
-BatchNorm = Callable[..., Tensor]
+
+class BatchNormCall(NamedTuple):
+    """The arguments of a call of `F.batch_norm`."""
+
+    input: Tensor
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    training: bool = False
+    momentum: float = 0.1
+    eps: float = 1e-5
+
+    def compute(self) -> Tensor:
+        """What torch makes of them."""
+        return F.batch_norm(*self)
+
+
+BatchNorm = Callable[[BatchNormCall], Tensor]
+
+
+def in_place_of_torch(batch_norm: BatchNorm) -> Rules:
+    """The rules for a pass in which every BatchNorm layer computes this."""
+    return with_batch_norm(lambda *args, **kwargs: batch_norm(BatchNormCall(*args, **kwargs)))
 
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -60,42 +85,25 @@ def require_batch_norm(model: nn.Module) -> None:
         )
 
 
-def batch_statistics(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+def batch_statistics(call: BatchNormCall) -> Tensor:
     """BatchNorm as in training, by the batch's mean and biased variance, but nothing is stored."""
-    if running_mean is None or input.numel() == input.shape[1]:
-        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    return F.batch_norm(input, None, None, weight, bias, True, momentum, eps)
+    if call.running_mean is None or call.input.numel() == call.input.shape[1]:
+        return call.compute()
+    return call._replace(running_mean=None, running_var=None, training=True).compute()
 
 
 def with_prior(strength: float) -> BatchNorm:
     """BatchNorm whose stored statistics count as `strength` samples beside those of the batch."""
 
-    def batch_norm(
-        input: Tensor,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        training: bool = False,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        if running_mean is not None and running_var is not None and not training:
-            moments = batch_moments(nn.Identity(), input)
+    def batch_norm(call: BatchNormCall) -> Tensor:
+        mean, var = call.running_mean, call.running_var
+        if mean is not None and var is not None and not call.training:
+            moments = batch_moments(nn.Identity(), call.input)
             if moments is not None:
-                share = strength / (strength + len(input))
-                running_mean = torch.lerp(moments[0].to(running_mean.dtype), running_mean, share)
-                running_var = torch.lerp(moments[1].to(running_var.dtype), running_var, share)
-        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+                share = strength / (strength + len(call.input))
+                mean = torch.lerp(moments[0].to(mean.dtype), mean, share)
+                var = torch.lerp(moments[1].to(var.dtype), var, share)
+        return call._replace(running_mean=mean, running_var=var).compute()
 
     return batch_norm
 
@@ -110,28 +118,19 @@ class RobustStatistics:
         self._rate = rate
         self._moved: list[tuple[Tensor, Tensor]] = []
 
-    def __call__(
-        self,
-        input: Tensor,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        training: bool = False,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-    ) -> Tensor:
+    def __call__(self, call: BatchNormCall) -> Tensor:
         """In place of `F.batch_norm`."""
-        if running_mean is None or running_var is None or input.numel() == input.shape[1]:
-            return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-        batch_var, batch_mean = torch.var_mean(input, (0, *range(2, input.ndim)), correction=0)
+        x, running_mean, running_var, weight, bias, _, _, eps = call
+        if running_mean is None or running_var is None or x.numel() == x.shape[1]:
+            return call.compute()
+        batch_var, batch_mean = torch.var_mean(x, (0, *range(2, x.ndim)), correction=0)
         mean = torch.lerp(running_mean, batch_mean, self._rate)
         var = torch.lerp(running_var, batch_var, self._rate)
         self._moved += [(running_mean, mean.detach()), (running_var, var.detach())]
         scale = torch.rsqrt(var + eps) if weight is None else weight * torch.rsqrt(var + eps)
         shift = -mean * scale if bias is None else bias - mean * scale
-        shape = (1, -1, *[1] * (input.ndim - 2))
-        return input * scale.view(shape) + shift.view(shape)
+        shape = (1, -1, *[1] * (x.ndim - 2))
+        return x * scale.view(shape) + shift.view(shape)
 
     @torch.no_grad()
     def commit(self) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +12,9 @@ from torch import Tensor, nn
 from ttpfl.errors import MethodError
 from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
 from ttpfl.methods.head import Head
-from ttpfl.methods.learner import Learner, entropies, usable
+from ttpfl.methods.learner import Learner, entropies
 from ttpfl.methods.normalisation import batch_statistics
 from ttpfl.methods.optimizer import OPTIMIZERS
-from ttpfl.methods.passes import Passes
 from ttpfl.settings_kit import NOT_NEGATIVE, STRING, one_of
 
 
@@ -55,11 +55,12 @@ class _SHOT(Learner):
 
         super().__init__(model, extractor, config.optimizer, config.lr)
         self._beta = config.beta
-        self._features_and_logits = Passes(Head(self.model, config.head).features_and_logits)
+        self._head = Head(self.model, config.head)
 
     def adapt(self, batch: Any) -> Tensor:
-        features, logits = self._features_and_logits(batch, batch_statistics)
-        labels = pseudo_labels(features.detach(), usable(logits).detach())
+        forward = partial(self.forward, batch_norm=batch_statistics)
+        features, logits = self._head.features_and_logits(batch, forward)
+        labels = pseudo_labels(features.detach(), logits.detach())
         log_mean = torch.log_softmax(logits, 1).logsumexp(0) - math.log(len(logits))
         diversity = -(log_mean.exp() * log_mean).sum()
         loss = entropies(logits).mean() - diversity + self._beta * F.cross_entropy(logits, labels)

@@ -56,8 +56,8 @@ class _Prototypes(Personal):
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            features, logits = self._head.features_and_logits(batch)
-            supports = self._supports.joined(features, check_finite(logits), self._keep)
+            features, logits = self._head.features_and_logits(batch, self.plain)
+            supports = self._supports.joined(features, logits, self._keep)
             features = at_least_float32(features)
             answer = check_finite(features @ F.normalize(supports.sums, dim=1).to(features.dtype).T)
         self._supports = supports

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ttpfl.inputs import Inputs
 from ttpfl.methods.base import own_copy
 from ttpfl.methods.learner import usable
-from ttpfl.methods.normalisation import RobustStatistics, affine_parameters
-from ttpfl.methods.passes import Passes
+from ttpfl.methods.normalisation import BatchNorm, BatchNormCall, affine_parameters, in_place_of_torch
+from ttpfl.runner import Runner
 
 
 class Teacher:
@@ -18,14 +19,14 @@ class Teacher:
     def __init__(self, model: nn.Module) -> None:
         self.model = own_copy(model)
         self._parameters = list(affine_parameters(self.model).values())
-        self._passes = Passes[Tensor](self.model)
+        self._runner = Runner(self.model)
         with torch.inference_mode(False):
             self._fresh = [tensor.clone() for tensor in (*self._parameters, *self.model.buffers())]
 
     @torch.no_grad()
-    def logits(self, batch: Any, statistics: RobustStatistics | None = None) -> Tensor:
-        """Its answer; with these statistics of BatchNorm, or with the stored ones."""
-        return usable(self._passes(batch) if statistics is None else self._passes(batch, statistics))
+    def logits(self, batch: Any, batch_norm: BatchNorm = BatchNormCall.compute) -> Tensor:
+        """Its answer, with `batch_norm` in place of torch's."""
+        return usable(self._runner.fast(Inputs((batch,), {}), in_place_of_torch(batch_norm)))
 
     @torch.no_grad()
     def follow(self, student: Sequence[Tensor], share: float) -> None:
