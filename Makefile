@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 # What the demo needs is installed first; everything else needs the rest as well.
 DEMO_READY := $(VENV)/.ready-demo
 READY := $(VENV)/.ready
-# One thread per test process: two of them run side by side.
+# One thread per process: tests run in two processes side by side.
 TEST_ENV := OMP_NUM_THREADS=1
+PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
 # Where torch comes from, if not from pip's usual index. On Linux that has the builds for CUDA, which are
 # gigabytes; make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build for CPUs.
 TORCH_INDEX ?=
@@ -45,10 +46,10 @@ demo: $(DEMO_READY) ## Train, learn rates, compare all methods on new clients, a
 	$(TEST_ENV) $(BIN)/ttpfl demo
 
 test: lint ## Linters, types, doctests and tests (minutes)
-	$(TEST_ENV) $(BIN)/python -m pytest
+	$(PYTEST)
 
 test-slow: $(READY) ## Tests that take longer
-	$(TEST_ENV) $(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 FLOWER ?= 1.42.0
 OTHER := .venv-flower-$(FLOWER)

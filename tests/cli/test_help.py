@@ -6,10 +6,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from help_texts import ENVIRONMENT, GOLDEN
-from program import python
 
 import ttpfl
+from tests.cli.help_texts import ENVIRONMENT, GOLDEN
+from tests.helpers.program import python
 from ttpfl.cli import CONTENTS
 
 ROOT = Path(__file__).parents[2]

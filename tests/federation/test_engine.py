@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from small_clients import alive, wait_until_gone
 from torch import Tensor
 
+from tests.helpers.processes import alive, wait_until_gone
 from ttpfl.data.parallel import in_order
 from ttpfl.errors import DataError
 from ttpfl.federation import processes

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from small_clients import Bad, Noisy, clients, linear, mlp, pair
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 import ttpfl
-from conftest import untouched
-from networks import CLASSES, NETWORKS, make
+from tests.helpers.networks import CLASSES, NETWORKS, make
+from tests.helpers.small_clients import Bad, Noisy, clients, linear, mlp, pair
+from tests.helpers.untouched import untouched
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, checkpoint, learn
 from ttpfl.federation.callbacks import RunInfo

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from small_clients import CLASSES, clients, mlp, same_state
 from torch import Tensor
 
 import ttpfl
+from tests.helpers.small_clients import CLASSES, clients, mlp, same_state
 from ttpfl.federation import TrainSettings, train
 from ttpfl.federation.survey import FEWEST, Survey
 from ttpfl.federation.training import Finding, diverged

@@ -8,13 +8,13 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import made_up
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_reader import read
 from typer.testing import CliRunner
 
+from tests.helpers import made_up
+from tests.helpers.page_reader import read
 from ttpfl.cli import app
 from ttpfl.errors import ReportError
 from ttpfl.report import page, write_report

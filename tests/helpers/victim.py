@@ -3,12 +3,13 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from small_clients import Site, clients, mlp
 
+from tests.helpers.small_clients import Site, clients, mlp
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.rate_learning import Learned
 from ttpfl.federation.state import Record, RunState
@@ -65,6 +66,19 @@ def learn_rates(directory: Path, resume: bool = False, waits: bool = False, priv
     notes = sites(directory / "pids")
     diary = Diary(directory, waits)
     return learn(model, notes, settings, run_dir=directory, resume=resume, callbacks=[diary])
+
+
+def noted(directory: Path) -> int:
+    """Rounds that were computed so far."""
+    diary = directory / "diary"
+    return len(diary.read_text().split()) if diary.exists() else 0
+
+
+def wait_for(directory: Path, rounds: int, ended: Callable[[], bool], seconds: float = 120) -> None:
+    """Until so many rounds were computed."""
+    end = time.monotonic() + seconds
+    while noted(directory) < rounds and not ended() and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 def workers_of(directory: Path) -> list[int]:

@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 
-import in_process  # noqa: F401  (who signs messages)
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.app.message import remove_content_from_message
@@ -19,6 +18,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from google.protobuf.message import Message as Said
 
+from tests.helpers.flower import in_process  # noqa: F401  (who signs messages)
 from ttpfl.flower.bundle import bundle, hash_of
 from ttpfl.flower.messages import ModelCard, model_records
 from ttpfl.flower.over_socket import listen

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from in_process import NAMES, begin_model, local_clients
 
+from tests.helpers.flower.in_process import NAMES, begin_model, local_clients
 from ttpfl.data import load
 from ttpfl.federation import LearnSettings, learn
 from ttpfl.flower import loopback

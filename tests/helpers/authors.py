@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import ttpfl
 from ttpfl.methods import Knowledge, Method
 
-FILE = Path(__file__).parent / "authors_figures" / "figures.npz"
+FILE = Path(__file__).parents[1] / "authors_figures" / "figures.npz"
 # SHA-256 of the weights, images and labels.
 MADE_UP = "9f27bb17d3b76626e6d15e55e1df13b0fbb2f9492c2b4742ef541429dc4caceb"
 CLIENTS, SAMPLES, CLASSES, BATCH_SIZE = 3, 60, 10, 20
