@@ -7,6 +7,7 @@ DEMO_READY := $(VENV)/.ready-demo
 READY := $(VENV)/.ready
 # One thread per test process, since tests run in two processes.
 TEST_ENV := OMP_NUM_THREADS=1
+PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
 # Additional index for torch. On Linux, pip's default index has the CUDA builds, which take gigabytes. For the CPU
 # build: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
@@ -45,10 +46,10 @@ demo: $(DEMO_READY) ## Train, learn rates, compare methods on new clients, and w
 	$(TEST_ENV) $(BIN)/ttpfl demo
 
 test: lint ## Run linters, type checks, doctests and tests (takes minutes)
-	$(TEST_ENV) $(BIN)/python -m pytest
+	$(PYTEST)
 
 test-slow: $(READY) ## Run slow tests
-	$(TEST_ENV) $(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 FLOWER ?= 1.42.0
 OTHER := .venv-flower-$(FLOWER)

@@ -17,18 +17,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+import ttpfl
+from helpers import networks, small_clients
+from ttpfl import methods
+from ttpfl.errors import MethodError, RatesError
+from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.report import tables
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "federation")]
-
-import small_clients  # noqa: E402
-
-import networks  # noqa: E402
-import ttpfl  # noqa: E402
-from ttpfl import methods  # noqa: E402
-from ttpfl.errors import MethodError, RatesError  # noqa: E402
-from ttpfl.federation import LearnSettings, TrainSettings, learn, train  # noqa: E402
-from ttpfl.report import tables  # noqa: E402
-
 Prints = Iterator[tuple[str, str]]
 
 

@@ -1,7 +1,7 @@
 import torch
 import torch.nn.functional as F
 
-import networks
+from tests.helpers import networks
 from ttpfl.arithmetic import FastLayout, channels_last
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import authors
 import ttpfl
+from tests.helpers import authors
 from ttpfl.direction import entropy, probe
 from ttpfl.inputs import Inputs
 from ttpfl.twin import Twin, isolated

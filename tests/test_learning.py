@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ttpfl
-from conftest import untouched
-from networks import CLASSES, NETWORKS, batches, make, some_rates
+from tests.helpers.networks import CLASSES, NETWORKS, batches, make, some_rates
+from tests.helpers.untouched import untouched
 from ttpfl.direction import Change, DirectionCache
 from ttpfl.learning import draw_cohort
 

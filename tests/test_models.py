@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 import ttpfl
-from conftest import SHARED, needed
+from tests.helpers.real_data import SHARED, needed
 
 # The state keys of torchvision's ResNets begin and end like this (torchvision 0.2x documentation).
 KEYS_18 = ["conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import ttpfl
-from networks import make
+from tests.helpers.networks import make
 from ttpfl.network import describe, fingerprint, weights_hash
 
 

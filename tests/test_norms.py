@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import ttpfl
-from conftest import untouched
-from reference import Reference
+from tests.helpers.reference import Reference
+from tests.helpers.untouched import untouched
 from ttpfl.norms import direction_norms
 from ttpfl.rates import Granularity, Rates
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ttpfl
-from networks import CLASSES, make
+from tests.helpers.networks import CLASSES, make
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
 from ttpfl.methods import Knowledge, names
 from ttpfl.methods import make as method

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import ttpfl
-from conftest import untouched
-from networks import CLASSES, NETWORKS, batches, make, some_rates
+from tests.helpers.networks import CLASSES, NETWORKS, batches, make, some_rates
+from tests.helpers.untouched import untouched
 from ttpfl.health import Figures, Health
 
 names = st.sampled_from(["mlp", "groupnorm", "cnn18", "view", "vit"])

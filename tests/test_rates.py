@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import ttpfl
-from networks import make, some_rates
+from tests.helpers.networks import make, some_rates
 from ttpfl import Rates
 
 numbers = st.floats(-1e6, 1e6, width=32, allow_nan=False)

@@ -21,7 +21,7 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from pages import ROOT, blocks, commands
+from tests.helpers.pages import ROOT, blocks, commands
 from ttpfl.cli import app
 from ttpfl.experiment.recipe import known
 from ttpfl.methods import base

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import ttpfl
-from networks import NETWORKS, batches, make, some_rates
-from reference import Reference
+from tests.helpers.networks import NETWORKS, batches, make, some_rates
+from tests.helpers.reference import Reference
 from ttpfl.direction import entropy, probe
 from ttpfl.inputs import Inputs
 from ttpfl.rates import Rates

@@ -129,6 +129,7 @@ def test_what_is_locked_are_the_versions_that_tests_run_with() -> None:
 def test_everything_locked_has_hashes(path: Path) -> None:
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     starts = [number for number, line in enumerate(lines) if not line.startswith(" ")]
+    assert starts
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         assert "==" in lines[start]
         assert end > start + 1

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import ttpfl
-from networks import some_rates
+from tests.helpers.networks import some_rates
 from ttpfl import methods
 from ttpfl.errors import BatchError
 from ttpfl.inputs import Inputs

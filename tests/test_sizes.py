@@ -16,13 +16,8 @@ PUBLIC = {
 
 KNOWN = {
     "ttpfl/cli/compare.py compare",
-    "ttpfl/cli/federation.py",
-    "ttpfl/cli/federation.py learn",
-    "ttpfl/cli/federation.py train",
-    "ttpfl/cli/personalize.py personalize",
     "ttpfl/data/federate.py federate",
     "ttpfl/methods/tuning.py tune",
-    "ttpfl/twin.py",
 }
 """Still too large. Nothing is added here."""
 

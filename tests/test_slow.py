@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import ttpfl
-from networks import CLASSES, NETWORKS, batches, image, make, some_rates
-from reference import Reference
+from tests.helpers.networks import CLASSES, NETWORKS, batches, image, make, some_rates
+from tests.helpers.reference import Reference
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ttpfl
-from conftest import untouched
+from tests.helpers.untouched import untouched
 from ttpfl import statistics
 from ttpfl.direction import Direction, entropy, probe
 from ttpfl.inputs import Inputs

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 import ttpfl
-from conftest import untouched
-from networks import batches, make, some_rates
+from tests.helpers.networks import batches, make, some_rates
+from tests.helpers.untouched import untouched
 from ttpfl import rates_file
 
 

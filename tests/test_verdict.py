@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ttpfl
-from networks import CLASSES, NETWORKS, batches, make
+from tests.helpers.networks import CLASSES, NETWORKS, batches, make
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, learn
 from ttpfl.learning import recent_clients

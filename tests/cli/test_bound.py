@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ttpfl
-from reference import Reference
+from tests.helpers.reference import Reference
 from ttpfl.cli import app
 from ttpfl.models import build, save_model
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from help_texts import commands
 from PIL import Image
-from program import finish, python, start
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import ttpfl
+from tests.cli.help_texts import commands
+from tests.helpers.program import finish, python, start
 from ttpfl.cli import app
 from ttpfl.cli.errors import in_one_line
 from ttpfl.files import written_in_one_step

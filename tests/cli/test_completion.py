@@ -1,9 +1,9 @@
 """What the shell completes, and that it need not wait for torch."""
 
 import pytest
-from program import python
 from typer.testing import CliRunner
 
+from tests.helpers.program import python
 from ttpfl.cli import app, completion
 from ttpfl.data import names
 from ttpfl.data.setting import SHIFTS

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from program import python
 from typer.testing import CliRunner
 
 import ttpfl
+from tests.helpers.program import python
 from ttpfl.cli import app
 from ttpfl.data import registry
 from ttpfl.data.corruptions import corrupt

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from help_texts import ENVIRONMENT, GOLDEN, MORE, golden
-from program import python
 from typer.main import get_command
 
 import ttpfl
+from tests.cli.help_texts import ENVIRONMENT, GOLDEN, MORE, golden
+from tests.helpers.program import python
 from ttpfl.cli import CONTENTS, app
 
 ROOT = Path(__file__).parents[2]

@@ -589,7 +589,9 @@ def test_all_sizes(name: str, shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("value", [0, 255])
 def test_black_and_white_images(name: str, value: int) -> None:
     for severity in SEVERITIES:  # warnings of a division by zero would be errors
-        corrupt(constant(value, 2), name, severity, [0, 1])
+        result = corrupt(constant(value, 2), name, severity, [0, 1])
+        assert result.shape == (2, 32, 32, 3)
+        assert result.dtype == np.uint8
 
 
 def test_no_images() -> None:

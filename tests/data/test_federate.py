@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small import CLIENTS, federated, few_digits
 
 import ttpfl
+from tests.helpers.processes import alive, environment
+from tests.helpers.small_digits import CLIENTS, federated, few_digits
 from ttpfl.data import federate
 from ttpfl.data.corruptions import corrupt
 from ttpfl.data.federate import Federated
@@ -185,7 +186,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
 
 SLOW = """
 import sys, time
-from small import federated
+from tests.helpers.small_digits import federated
 from ttpfl.data.pixels import Pixels
 quick = Pixels.of
 def slow(*arguments):
@@ -194,14 +195,6 @@ def slow(*arguments):
 Pixels.of = slow
 federated(data_dir=sys.argv[1], prepare=True, workers=2)
 """
-
-
-def alive(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def wait_until(condition, seconds: float = 60) -> None:
@@ -213,8 +206,7 @@ def wait_until(condition, seconds: float = 60) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the workers")
 def test_a_killed_preparation_leaves_nothing_that_is_used_and_nobody_running(tmp_path: Path) -> None:
-    here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    run = subprocess.Popen([sys.executable, "-c", SLOW, tmp_path], env={**os.environ, "PYTHONPATH": here})
+    run = subprocess.Popen([sys.executable, "-c", SLOW, tmp_path], env=environment())
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
 
     def busy() -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small import CLIENTS, federated, few_digits
 
 import ttpfl
+from tests.helpers.small_digits import CLIENTS, federated, few_digits
 from ttpfl.checksum import sealed
 from ttpfl.data import Images, federate, load_population
 from ttpfl.data.federate import Federated

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small import federated, few_digits
 
 import ttpfl
-from conftest import needed
+from tests.helpers.real_data import needed
+from tests.helpers.small_digits import federated, few_digits
 from ttpfl.data import Images, Population, TargetClient, federate
 from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
 from ttpfl.data.clients import Clients

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import ttpfl
-from conftest import needed
+from tests.helpers.real_data import needed
 
 
 def test_cifar10(real_data: Path) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small_population
 import torch
 from torch import Tensor, nn
 
-from conftest import untouched
+from tests.helpers import small_population
+from tests.helpers.untouched import untouched
 from ttpfl import data, models
 from ttpfl.cli.output import plain
 from ttpfl.errors import BatchError, DataError, MethodError

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small_population
 import torch
 from torch import Tensor, nn
 
+from tests.helpers import small_population
 from ttpfl import Rates, data
 from ttpfl.data.clients import Answers
 from ttpfl.data.images import Images

@@ -99,6 +99,7 @@ def runs(labels: NDArray[np.int64]) -> int:
 def test_iid_streams_are_random_for_every_kind_of_client(population: Any, tmp_path: Path) -> None:
     clients, answers, _ = population(tmp_path)
     evaluator = Evaluator(clients.target, answers)
+    assert len(evaluator.clients()) > 0
     for number in evaluator.clients():
         _, labels, _ = evaluator.stream(number)
         random = np.random.default_rng(number)

@@ -3,11 +3,11 @@
 import copy
 
 import pytest
-import small_population
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.helpers import small_population
 from ttpfl import data, methods
 from ttpfl.evaluation import Evaluator, compare, gather
 from ttpfl.evaluation.evaluator import plain

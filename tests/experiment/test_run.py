@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.own_clients import OWN, own_clients
 from ttpfl.errors import DataError, DataMissingError, FederationError, MethodError, ModelError
 from ttpfl.evaluation import Evaluator
 from ttpfl.evaluation.evaluator import plain
@@ -200,29 +201,11 @@ def test_samples_of_methods_that_are_compared_no_more_are_removed(tmp_path: Path
     assert not (tmp_path / "demo" / "samples.json").exists()
 
 
-OWN = """
-methods = ["none", "atp-batch"]
-data = { name = "arrays" }
-train = { rounds = 1, batch_size = 8 }
-learn = { rounds = 1, batch_size = 4 }
-test = { batch_size = 8 }
-"""
-
-
 DIVERGING = """
 model = { name = "resnet18" }
 cases = { a = {}, b = { train.lr = 0.02 } }
 entries = [{ label = "tent, far too fast", method = "tent", config = { lr = 1e30 } }]
 """
-
-
-def own_clients(folder: Path, seed: int, size: tuple[int, int] = (20, 20)) -> None:
-    """Two source clients, and two target clients of which one has no labels, as the layout `arrays`."""
-    random = np.random.default_rng(seed)
-    for name in ("source/a", "source/b", "target/c", "target/d"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        x, y = random.integers(256, size=(40, *size, 3), dtype=np.uint8), random.integers(3, size=40)
-        np.savez(folder / f"{name}.npz", x=x, **({} if name == "target/d" else {"y": y}))
 
 
 def test_clients_of_ones_own_and_data_that_changed(tmp_path: Path) -> None:

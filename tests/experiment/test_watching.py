@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from test_run import OWN, own_clients
-
+from tests.helpers.own_clients import OWN, own_clients
 from ttpfl.experiment.recipe import read
 from ttpfl.experiment.run import run
 from ttpfl.experiment.store import Store

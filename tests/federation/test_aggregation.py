@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_clients import linear, mlp
 from torch import Tensor, nn
 
 import ttpfl
+from tests.helpers.small_clients import linear, mlp
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
 from ttpfl.federation.rate_average import check_cohort, combined, least_answers

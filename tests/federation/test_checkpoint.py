@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from small_clients import Noisy, Site, clients, linear, mlp, pair, same_state
 from torch import Tensor, nn
 
+from tests.helpers.small_clients import Noisy, Site, clients, linear, mlp, pair, same_state
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, TrainSettings, checkpoint, train
 from ttpfl.federation.checkpoint import Checkpoints

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from small_clients import clients, mlp
 
+from tests.helpers.small_clients import clients, mlp
 from ttpfl import rates_file
 from ttpfl.account import Account, PrivateRun
 from ttpfl.checksum import sealed

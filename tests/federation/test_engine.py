@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from small_clients import alive, wait_until_gone
 from torch import Tensor
 
+from tests.helpers.processes import alive, wait_until_gone
 from ttpfl.data.parallel import in_order
 from ttpfl.errors import DataError
 from ttpfl.federation import processes
@@ -323,8 +323,8 @@ def test_long_messages(started: Callable[..., Processes]) -> None:
     def wordy(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
         return {"words": "x" * 3_000_000}
 
-    for answer in started(wordy, 3).run(jobs(7), torch.zeros(LENGTH)):
-        assert len(answer.report["words"]) == 3_000_000
+    answers = started(wordy, 3).run(jobs(7), torch.zeros(LENGTH))
+    assert [len(answer.report["words"]) for answer in answers] == 7 * [3_000_000]
 
 
 def test_empty_vector() -> None:

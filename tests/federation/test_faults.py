@@ -17,46 +17,22 @@ from typing import Any
 
 import pytest
 import torch
-import victim
-from small_clients import (
-    Bad,
-    Site,
-    alive,
-    clients,
-    environment,
-    linear,
-    mlp,
-    pair,
-    same_state,
-    wait_until_gone,
-)
 from torch import nn
 
+from tests.helpers import victim
+from tests.helpers.processes import alive, environment, wait_until_gone
+from tests.helpers.small_clients import Bad, Site, clients, linear, mlp, pair, same_state
+from tests.helpers.victim import noted, wait_for
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, orphans, train
 from ttpfl.federation.folder_lock import locked
 from ttpfl.federation.state import Record, RunState
 from ttpfl.federation.training import Trained
 
-HERE = Path(__file__).parent
-
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return victim.go(tmp_path_factory.mktemp("undisturbed"))
-
-
-def noted(directory: Path) -> int:
-    """Rounds that were computed so far."""
-    diary = directory / "diary"
-    return len(diary.read_text().split()) if diary.exists() else 0
-
-
-def wait_for(directory: Path, rounds: int, ended: Callable[[], bool], seconds: float = 120) -> None:
-    """Until so many rounds were computed."""
-    end = time.monotonic() + seconds
-    while noted(directory) < rounds and not ended() and time.monotonic() < end:
-        time.sleep(0.001)
 
 
 def check_resumed(directory: Path, expected: Trained, kills: int = 1) -> None:
@@ -152,7 +128,7 @@ def test_kill_inside_checkpoint_writing(
 
 def script(directory: Path, *more: str, rounds: int = victim.ROUNDS) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, HERE / "victim.py", directory, str(rounds), *more],
+        [sys.executable, "-m", victim.__name__, directory, str(rounds), *more],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import victim
-from small_clients import wait_until_gone
-from test_faults import noted, wait_for
 
+from tests.helpers import victim
+from tests.helpers.processes import wait_until_gone
+from tests.helpers.victim import noted, wait_for
 from ttpfl.federation import epsilon_of_rates
 from ttpfl.rates import Rates
 

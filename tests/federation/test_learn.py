@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from plain_loop import learn_plainly
-from small_clients import Bad, Noisy, clients, linear, mlp, pair
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 import ttpfl
-from conftest import untouched
-from networks import CLASSES, NETWORKS, make
+from tests.helpers.networks import CLASSES, NETWORKS, make
+from tests.helpers.plain_loop import learn_plainly
+from tests.helpers.small_clients import Bad, Noisy, clients, linear, mlp, pair
+from tests.helpers.untouched import untouched
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, checkpoint, learn
 from ttpfl.federation.callbacks import RunInfo

@@ -8,12 +8,22 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from small_clients import CLASSES, FEATURES, Noisy, cnn, largest_difference, linear, mlp, pair, same_state
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset, WeightedRandomSampler
 
-from conftest import untouched
-from networks import GroupNormNet, SmallViT, ViewNet
+from tests.helpers.networks import GroupNormNet, SmallViT, ViewNet
+from tests.helpers.small_clients import (
+    CLASSES,
+    FEATURES,
+    Noisy,
+    cnn,
+    largest_difference,
+    linear,
+    mlp,
+    pair,
+    same_state,
+)
+from tests.helpers.untouched import untouched
 from ttpfl.errors import BatchError
 from ttpfl.federation.local_training import LocalTrainer, shuffled
 from ttpfl.federation.settings import TrainSettings

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import typer
 from torch import Tensor, nn
-from ttpfl.cli.settings import with_settings
 from typer.testing import CliRunner
 
+from ttpfl.cli import app
 from ttpfl.errors import FederationError
 from ttpfl.experiment.inputs import learning_inputs, training_inputs
 from ttpfl.experiment.recipe import read as read_recipe
@@ -102,19 +101,18 @@ def test_the_old_name_of_a_setting(kind: type[Any]) -> None:
         with_new_names({"epochs": 3, "local_epochs": 3})
 
 
-@pytest.mark.parametrize("flag", ["--local-epochs", "--epochs"])
-def test_the_old_flag_of_a_setting(flag: str) -> None:
-    seen = []
-
-    @with_settings(LearnSettings)
-    def command(settings: LearnSettings) -> None:
-        seen.append(settings)
-
-    app = typer.Typer()
-    app.command()(command)
-    assert CliRunner().invoke(app, [flag, "3", "--rounds", "2"]).exit_code == 0
-    assert seen == [LearnSettings(local_epochs=3, rounds=2)]
-    assert "--epochs" not in CliRunner().invoke(app, ["--help"]).output
+@pytest.mark.parametrize(
+    ("flag", "name"),
+    [
+        ("--local-epochs", "--local-epochs"),
+        ("--epochs", "--local-epochs"),
+        ("--minimum", "--min-reply-fraction"),
+    ],
+)
+def test_the_old_flag_of_a_setting(flag: str, name: str, tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["train", "digits", "--out", str(tmp_path), flag, "-1"])
+    assert f"{name} must be" in refused.output
+    assert flag == name or flag not in CliRunner().invoke(app, ["train", "--help-more"]).output.split()
 
 
 def test_the_old_key_of_a_recipe(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_clients import CLASSES, clients, mlp
 
+from tests.helpers.small_clients import CLASSES, clients, mlp
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, learn
 from ttpfl.federation.accountant import delta_of, epsilon_of, noise_for

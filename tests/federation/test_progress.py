@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_clients import clients, linear
 
+from tests.helpers.small_clients import clients, linear
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.progress import Rounds, Sent, TensorBoard

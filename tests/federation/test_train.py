@@ -14,23 +14,23 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from small_clients import (
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+from tests.helpers.processes import environment
+from tests.helpers.small_clients import (
     CLASSES,
     Noisy,
     Site,
     clients,
     cnn,
-    environment,
     largest_difference,
     linear,
     mlp,
     pair,
     same_state,
 )
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset, TensorDataset
-
-from conftest import untouched
+from tests.helpers.untouched import untouched
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.callbacks import RunInfo

@@ -24,8 +24,8 @@ from flwr.proto.message_pb2 import Metadata
 from flwr.proto.node_pb2 import Node, NodeInfo
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.superlink.main import create_app
-from in_process import make_site
 
+from tests.helpers.flower.in_process import make_site
 from ttpfl.errors import RefusedError
 from ttpfl.flower.bundle import bundle, check_app, hash_of
 from ttpfl.flower.fleet_gate import FleetGate

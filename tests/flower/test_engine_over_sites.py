@@ -15,7 +15,8 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.common.constant import ErrorCode
-from in_process import (
+
+from tests.helpers.flower.in_process import (
     BUILD,
     NAMES,
     Clock,
@@ -27,7 +28,6 @@ from in_process import (
     make_site,
     make_sites,
 )
-
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import LearnSettings, TrainSettings, epsilon_of_rates, learn, train
 from ttpfl.federation.accountant import epsilon_of
@@ -146,7 +146,7 @@ def test_training_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: 
 
 
 def test_a_network_of_ones_own_is_trained_where_sites_allow_it(tmp_path: Path) -> None:
-    own = {"name": "own_network:build", "num_classes": 10}
+    own = {"name": "tests.helpers.flower.own_network:build", "num_classes": 10}
     allowed = f'[policy]\nmodels = ["{own["name"]}"]\n'
     sites = {name: make_site(tmp_path / name, name, number, allowed) for number, name in enumerate(NAMES)}
     torch.manual_seed(0)

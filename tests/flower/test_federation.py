@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-from in_process import NAMES, largest_difference
-from real_federation import (
+from tests.helpers.flower.in_process import NAMES, largest_difference
+from tests.helpers.flower.real_federation import (
     audit,
     federation_of_digits,
     history,
     learn_over,
     local_rates,
 )
-
 from ttpfl.flower import loopback
 from ttpfl.rates import Rates
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from in_process import largest_difference
-from real_federation import audit, federation_of_digits, history, learn_over, local_rates
 
+from tests.helpers.flower.in_process import largest_difference
+from tests.helpers.flower.real_federation import audit, federation_of_digits, history, learn_over, local_rates
 from ttpfl.rates import Rates
 
 # What south's Flower process meets when a run is stopped while it fetches a message: here the third, its

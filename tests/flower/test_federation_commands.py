@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from in_process import largest_difference, local_clients
-from real_federation import DEADLINE, PATIENCE, history, processes_below
 
-from pages import ROOT, blocks, commands
+from tests.helpers.flower.in_process import largest_difference, local_clients
+from tests.helpers.flower.real_federation import DEADLINE, PATIENCE, history, processes_below
+from tests.helpers.pages import ROOT, blocks, commands
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
 from ttpfl.flower.folder import Federation
 from ttpfl.flower.order import Order

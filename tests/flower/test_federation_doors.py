@@ -17,10 +17,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest
 from flwr.supercore.fab import Fab
-from foreign_app import ForeignApp
-from in_process import NAMES
-from real_federation import PATIENCE, audit, federation_of_digits, history, learn_over, processes_below, until
 
+from tests.helpers.flower.foreign_app import ForeignApp
+from tests.helpers.flower.in_process import NAMES
+from tests.helpers.flower.real_federation import (
+    PATIENCE,
+    audit,
+    federation_of_digits,
+    history,
+    learn_over,
+    processes_below,
+    until,
+)
 from ttpfl.flower import control, loopback
 from ttpfl.flower.bundle import hash_of
 from ttpfl.flower.certificates import make_node_key

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 from flwr.proto.control_pb2 import RegisterNodeRequest, UnregisterNodeRequest
-from in_process import largest_difference
-from real_federation import (
+
+from tests.helpers.flower.in_process import largest_difference
+from tests.helpers.flower.real_federation import (
     PATIENCE,
     federation_of_digits,
     history,
@@ -22,7 +23,6 @@ from real_federation import (
     tasks,
     until,
 )
-
 from ttpfl.flower import control, loopback
 from ttpfl.flower.certificates import make_authority, make_node_key
 from ttpfl.flower.create import free_port

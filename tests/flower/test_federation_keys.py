@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from in_process import NAMES
-from real_federation import PATIENCE, federation_of_digits, history, learn_over
 
+from tests.helpers.flower.in_process import NAMES
+from tests.helpers.flower.real_federation import PATIENCE, federation_of_digits, history, learn_over
 from ttpfl.flower import control, loopback
 from ttpfl.rates import Rates
 

@@ -10,8 +10,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.proto.control_pb2 import ListNodesRequest
-from own_superlink import superlink_of
 
+from tests.helpers.flower.own_superlink import superlink_of
 from ttpfl.errors import FederationError
 from ttpfl.flower import control, loopback
 from ttpfl.flower.certificates import make_node_key

@@ -3,8 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from real_federation import processes_below, until
-
+from tests.helpers.flower.real_federation import processes_below, until
 from ttpfl.flower import loopback
 from ttpfl.flower.folder import Federation, environment
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from in_process import NAMES, InProcessGrid, begin_model, local_clients, make_sites
 from typer.testing import CliRunner
 
+from tests.helpers.flower.in_process import NAMES, InProcessGrid, begin_model, local_clients, make_sites
 from ttpfl.cli import app, sites
 from ttpfl.cli.foreign import model_in
 from ttpfl.errors import FederationError

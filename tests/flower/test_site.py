@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
-from in_process import BUILD, arrays_of, begin_model, call, make_site
 
+from tests.helpers.flower.in_process import BUILD, arrays_of, begin_model, call, make_site
 from ttpfl.checksum import sealed
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.federation import LearnSettings, TrainSettings

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from flwr.supernode.main import create_app
-from hostile_runtime import hostile_runtime
-from in_process import make_site
 
+from tests.helpers.flower.hostile_runtime import hostile_runtime
+from tests.helpers.flower.in_process import make_site
 from ttpfl.errors import FederationError
 from ttpfl.flower.create import create, free_port
 from ttpfl.flower.folder import environment

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+
 from tests.fuzz import harness, kinds
 
 

@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.kinds import Kind
-
 from ttpfl.errors import TtpflError
 
 SECONDS = 10  # that reading one file may take

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from tests.fuzz.mutations import (
     Mutation,
     card_resealed,
@@ -19,7 +20,6 @@ from tests.fuzz.mutations import (
     toml_changed,
     zip_changed,
 )
-
 from ttpfl.checksum import CHECKSUM, sealed
 from ttpfl.cli.foreign import model_in
 from ttpfl.data.manifest import Manifest, made_with

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
 from tests.fuzz.kinds import BUILD, Kind
 from tests.fuzz.mutations import changed, damaged, json_changed, json_resealed, toml_changed
-
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.flower.folder import Federation
 from ttpfl.flower.messages import (

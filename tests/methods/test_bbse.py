@@ -1,12 +1,11 @@
-import gaussians
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-import authors
-from conftest import untouched
-from networks import CLASSES, batches, frozen
+from tests.helpers import authors, gaussians
+from tests.helpers.networks import CLASSES, batches, frozen
+from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import MethodError
 from ttpfl.methods import Knowledge, add, bbse

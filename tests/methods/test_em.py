@@ -1,11 +1,10 @@
-import gaussians
 import pytest
 import torch
 from torch import Tensor
 
-import authors
-from conftest import untouched
-from networks import batches, frozen
+from tests.helpers import authors, gaussians
+from tests.helpers.networks import batches, frozen
+from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import MethodError
 from ttpfl.methods import Knowledge, add

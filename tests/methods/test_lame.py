@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import untouched
-from networks import batches, frozen
+from tests.helpers.networks import batches, frozen
+from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import MethodError
 from ttpfl.methods import Knowledge

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import networks
 import ttpfl
-from conftest import untouched
+from tests.helpers import networks
+from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError, RatesError
 from ttpfl.methods import Knowledge, Personal, table

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conftest import untouched
-from networks import batches, make
+from tests.helpers.networks import batches, make
+from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.methods import Knowledge

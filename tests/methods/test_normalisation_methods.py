@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import authors
-import networks
 import ttpfl
+from tests.helpers import authors, networks
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.methods import Knowledge

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import networks
+from tests.helpers import networks
 from ttpfl import methods
 from ttpfl.methods import Knowledge, rotta
 from ttpfl.methods.balanced_memory import BalancedMemory

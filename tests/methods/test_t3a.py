@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import authors
-from conftest import untouched
-from networks import batches, frozen
+from tests.helpers import authors
+from tests.helpers.networks import batches, frozen
+from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.methods import Knowledge

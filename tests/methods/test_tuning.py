@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import untouched
+from tests.helpers.untouched import untouched
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.methods import Knowledge, Method, Personal, base, method, tunable
 from ttpfl.methods.tuning import tune

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import made_up
 import pytest
 
+from tests.helpers import made_up
 from ttpfl.report import write_report
 from ttpfl.report.scale import covering
 

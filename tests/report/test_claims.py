@@ -3,11 +3,11 @@
 import re
 from typing import Any
 
-import made_up
 import pytest
-from made_up import with_accuracies
-from page_reader import Element, data, read, table
 
+from tests.helpers import made_up
+from tests.helpers.made_up import with_accuracies
+from tests.helpers.page_reader import Element, data, read, table
 from ttpfl.report import page
 from ttpfl.report.scale import covering
 

@@ -8,14 +8,14 @@ from itertools import pairwise
 from statistics import mean, stdev
 from typing import Any
 
-import made_up
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from page_reader import Element, data, read, table
 from PIL import Image
 
+from tests.helpers import made_up
+from tests.helpers.page_reader import Element, data, read, table
 from ttpfl.report import page
 from ttpfl.report.placing import free_sides, spread_out
 from ttpfl.report.scale import Scale, covering

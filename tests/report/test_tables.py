@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import made_up
 import pytest
 from typer.testing import CliRunner
 
+from tests.helpers import made_up
 from ttpfl.cli import app
 from ttpfl.errors import ReportError
 from ttpfl.report.tables import MARK, accuracies, load_all, markdown

@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import made_up
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from tests.helpers import made_up
 from ttpfl.cli import app
 from ttpfl.cli.output import plain
 from ttpfl.evaluation import Comparison

@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from page_reader import Element, read, table
-
+from tests.helpers.page_reader import Element, read, table
 from ttpfl.experiment.recipe import read as read_recipe
 from ttpfl.experiment.run import run
 from ttpfl.experiment.store import Store

@@ -1,0 +1,1 @@
+"""Federations for tests, in this process and of real ones. Needs Flower."""
