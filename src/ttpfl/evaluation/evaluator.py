@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from ttpfl.data.clients import Answers, TargetClient
 from ttpfl.data.partition import Ids
 from ttpfl.errors import DataError
-from ttpfl.evaluation.metrics import Figures, figures
+from ttpfl.evaluation.metrics import figures
 from ttpfl.evaluation.streams import order_of
 from ttpfl.outputs import logits_of
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Mode, Rates
+from ttpfl.results.schema import Client, Corruption
 
 Predictor = Callable[[Tensor], Tensor]
 """From a batch of images to logits; it may learn from the batch, but gets nothing else."""
@@ -58,7 +59,23 @@ class Evaluator:
         """Numbers of the clients whose labels are known."""
         return [number for number, client in enumerate(self.target) if self.answers.of(client) is not None]
 
-    def judge(self, client: int, predictor: Predictor) -> tuple[Figures, float]:
+    def described(self) -> list[Client]:
+        """These clients as results have them."""
+        found = [(client, self.labels(client)) for client in map(self.target.__getitem__, self.clients())]
+        if not found:
+            raise DataError("nobody knows the labels of any target client: nothing to compare with")
+        return [
+            {
+                "id": client.id,
+                "domain": client.domain,
+                "corruption": _corruption(client),
+                "labels": np.bincount(labels, minlength=len(client.facts.classes)).tolist(),
+                "size": len(client),
+            }
+            for client, labels in found
+        ]
+
+    def judge(self, client: int, predictor: Predictor) -> tuple[dict[str, float], float]:
         """A predictor's figures over one client's stream, and the seconds that it took."""
         batches, labels, _ = self.stream(client)
         begin = time.perf_counter()
@@ -91,7 +108,8 @@ class Evaluator:
     def means(self, fresh: Callable[[], Predictor]) -> tuple[float, float]:
         """Accuracy and loss over all clients; every one gets a fresh predictor."""
         found = [self.judge(client, fresh())[0] for client in self.clients()]
-        return float(np.mean([one.accuracy for one in found])), float(np.mean([one.loss for one in found]))
+        accuracy, loss = (float(np.mean([one[name] for one in found])) for name in ("accuracy", "loss"))
+        return accuracy, loss
 
     def mean_accuracy(self, fresh: Callable[[], Predictor]) -> float:
         """Over all clients."""
@@ -112,6 +130,11 @@ class Evaluator:
         for mode in get_args(Mode):
             figures[mode], figures[f"{mode}_loss"] = self.means(fresh(mode))
         return figures
+
+
+def _corruption(client: TargetClient) -> Corruption | None:
+    applied = client.corruption
+    return None if applied is None else {"name": applied.name, "severity": applied.severity}
 
 
 def plain(model: nn.Module) -> Predictor:

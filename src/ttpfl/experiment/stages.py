@@ -4,12 +4,11 @@ import hashlib
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
-import numpy as np
 from torch import nn
 
-from ttpfl.data.clients import Labels, TargetClient, evenly
+from ttpfl.data.clients import evenly
 from ttpfl.data.federate import Federated
 from ttpfl.data.parallel import Progress
 from ttpfl.errors import DataError
@@ -36,8 +35,16 @@ from ttpfl.models.weights import load_backbone
 from ttpfl.randomness import seeded
 from ttpfl.rates import Rates
 from ttpfl.reading import open_regular
+from ttpfl.results.schema import FIGURES, Client, Figures, Module, Population, columns
 
 Result = dict[str, Any]
+
+
+class Described(TypedDict):
+    """A population and its target clients, as results have them."""
+
+    population: Population
+    clients: list[Client]
 
 
 @dataclass(frozen=True)
@@ -49,12 +56,12 @@ class Chosen:
     tuning: Result | None = None
 
 
-def population(shop: Workshop, config: Config) -> Result:
+def population(shop: Workshop, config: Config) -> Described:
     """What is known about the clients."""
     inputs = population_inputs(config)
-    found = shop.store.get("population", inputs, lambda _: described(shop.clients(config)))
+    found = shop.store.get("population", inputs, lambda _: {**described(shop.clients(config))})
     _check_same(shop, config.data.name, found["population"]["digest"], shop.clients(config).manifest.digest)
-    return found
+    return cast(Described, found)
 
 
 def trained(shop: Workshop, config: Config) -> Result:
@@ -137,7 +144,7 @@ def learned(shop: Workshop, config: Config) -> Result:
                 evaluate=lambda rates: judge.of_rates(own, rates),
             )
         _take_over(run_dir / "rates.safetensors", folder)
-        return {"modules": _modules(found.rates), "history": found.history}
+        return {"modules": modules_of(found.rates), "history": found.history}
 
     return shop.store.get("rates", rates_inputs(config), work, files=["rates.safetensors"])
 
@@ -172,7 +179,7 @@ def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) 
     return Chosen(make(method.name, **found.pop("best")), rates, found)
 
 
-def judged(shop: Workshop, config: Config, chosen: Chosen, progress: Progress | None = None) -> list[Result]:
+def judged(shop: Workshop, config: Config, chosen: Chosen, progress: Progress | None = None) -> Figures:
     """How a method does at every target client; `progress` is told how many are done, of how many."""
 
     def work(folder: Path) -> Result:
@@ -185,10 +192,11 @@ def judged(shop: Workshop, config: Config, chosen: Chosen, progress: Progress | 
             workers=shop.workers,
             progress=progress,
         )
-        return {"rows": found.rows}
+        return {name: found.of(chosen.method.name, name) for name in FIGURES}
 
-    inputs = comparison_inputs(config, chosen.method, chosen.rates)
-    return list(shop.store.get("comparison", inputs, work)["rows"])
+    found = shop.store.get("comparison", comparison_inputs(config, chosen.method, chosen.rates), work)
+    # Earlier versions kept rows.
+    return columns(found["rows"]) if "rows" in found else cast(Figures, found)
 
 
 def evaluator(shop: Workshop, config: Config) -> Evaluator:
@@ -205,43 +213,29 @@ def knowledge(shop: Workshop, config: Config, method: Method, learned_at: Config
     return Knowledge(summary, known)
 
 
-def described(federated: Federated) -> Result:
+def described(federated: Federated) -> Described:
     """A population and its target clients as plain data, for results and reports."""
     clients, answers, manifest = federated
-    classes = clients.facts.classes
-
-    def said(client: TargetClient, labels: Labels) -> Result:
-        return {
-            "id": client.id,
-            "domain": client.domain,
-            "corruption": None if client.corruption is None else client.corruption._asdict(),
-            "labels": np.bincount(labels, minlength=len(classes)).tolist(),
-            "size": len(client),
-        }
-
-    labelled = [(one, labels) for one in clients.target if (labels := answers.of(one)) is not None]
-    if not labelled:
-        raise DataError(
-            f"nobody knows the labels of the target clients of {clients.facts.name}: nothing to see"
-        )
+    described = Evaluator(clients.target, answers).described()
     checks = [
         "no image of a source client is in its training and in its validation data",
         f"the clients are those of the manifest with hash {manifest.digest[:12]}",
     ]
     if "shift" in manifest.setting:  # whoever brings clients of their own knows whose pictures are whose
         checks.insert(0, "no image belongs both to a source and to a target client")
-    summary = {
+    summary: Population = {
         "digest": manifest.digest,
         "name": clients.facts.name,
-        "classes": list(classes),
+        "classes": list(clients.facts.classes),
         "source_clients": len(clients.source),
-        "target_clients": len(labelled),
+        "target_clients": len(described),
         "checks": checks,
     }
-    return {"population": summary, "clients": [said(*one) for one in labelled]}
+    return {"population": summary, "clients": described}
 
 
-def _modules(rates: Rates) -> list[Result]:
+def modules_of(rates: Rates) -> list[Module]:
+    """Every module with its rate, for results and reports."""
     values = rates.by_module()
     return [
         {"name": spec.name, "kind": spec.kind, "block": spec.block, "rate": float(values[spec.name])}

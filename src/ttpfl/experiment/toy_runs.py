@@ -4,6 +4,7 @@ from typing import Any
 
 from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.workshop import Workshop
+from ttpfl.results.schema import FIGURES
 from ttpfl.toy import ALPHAS, toy
 
 SAMPLES = 6000
@@ -23,7 +24,7 @@ def toy_runs(recipe: Recipe, shop: Workshop) -> list[dict[str, Any]]:
 
 
 def _as_run(line: dict[str, float], labels: list[int]) -> dict[str, Any]:
-    unknown = {key: [None] for key in ("loss", "ece", "entropy", "time", "extra_bytes")}
+    unknown = {name: [None] for name in FIGURES}
     client = {"id": "new client", "domain": None, "corruption": None, "labels": labels, "size": SAMPLES}
     return {
         "config": {"alpha": line["alpha"]},
@@ -44,8 +45,8 @@ def _as_run(line: dict[str, float], labels: list[int]) -> dict[str, Any]:
                 "config": {"alpha": line["alpha"]},
                 "tuning": None,
                 "rates": None,
-                "accuracy": [line[key]],
                 **unknown,
+                "accuracy": [line[key]],
             }
             for label, key in LABELS.items()
         ],

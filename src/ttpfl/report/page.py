@@ -7,9 +7,9 @@ from importlib.resources import files
 from ttpfl.report.findings import findings
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.parts import Section
-from ttpfl.report.reading import checked_results, checked_samples
 from ttpfl.report.sections import SECTIONS
 from ttpfl.report.study import Study, study
+from ttpfl.results.files import checked_results, checked_samples
 
 
 def page(results: object, samples: object = None) -> Html:

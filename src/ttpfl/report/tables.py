@@ -4,43 +4,20 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from ttpfl.errors import RecipeError, ReportError
+from ttpfl.errors import RecipeError
 from ttpfl.evaluation.summary import Line, Spread
 from ttpfl.printable import printable
 from ttpfl.report.numbers import listed
-from ttpfl.report.reading import RESULTS, SAMPLES, checked_results, read_json, results_file
-from ttpfl.report.schema import Results
 from ttpfl.report.study import Ranking, Study, study
 from ttpfl.report.terminal import study_words
+from ttpfl.results.files import checked_results
 
 MARK = "<!-- results -->"
 SHOWN = {"methods": "methods", "only": "cases", "entries": "lines"}  # keys of recipes, by what tables show
-
-
-def load(path: Path) -> Results:
-    """A file of results, or that in the folder of a run."""
-    file = results_file(path)
-    return checked_results(read_json(file), str(file))
-
-
-def load_all(paths: Iterable[Path]) -> list[Results]:
-    """Files of results in order; a folder stands for all in it and in the folders of runs below it."""
-    return [load(file) for path in paths for file in _files(path)]
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir() or (path / RESULTS).exists():
-        return [path]
-    found = [file for file in sorted(path.glob("*.json")) if file.name != SAMPLES]
-    found += sorted(path.glob(f"*/{RESULTS}"))
-    if not found:
-        raise ReportError(f"{path} holds no results: name a {RESULTS}, or a folder with finished runs")
-    return found
 
 
 def accuracies(results: object) -> dict[str, dict[str, tuple[float, float | None]]]:

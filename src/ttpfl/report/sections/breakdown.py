@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from statistics import mean
 
+from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.markup import Html
 from ttpfl.report.numbers import listed, plain, signed
 from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
-from ttpfl.report.schema import Client
-from ttpfl.report.study import BASELINE, Case, Study, entry_of
+from ttpfl.report.study import Case, Study
+from ttpfl.results.schema import Client, entry_of
 
 Key = tuple[str, str]
 """What clients are grouped by, and the group."""

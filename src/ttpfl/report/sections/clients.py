@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 
+from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.chart import Axis, Canvas, beginning, percent, said
 from ttpfl.report.markup import Html, Node, element
 from ttpfl.report.numbers import listed, plain, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.schema import Client, Run
-from ttpfl.report.study import BASELINE, Study, entry_of
+from ttpfl.report.study import Study
+from ttpfl.results.schema import Client, Run, entry_of
 
 FACTS = ["case", "seed", "client", "domain", "corruption", "severity"]
 

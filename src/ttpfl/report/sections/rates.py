@@ -11,8 +11,8 @@ from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import aligned, clipped, listed, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.schema import Module, Record
-from ttpfl.report.study import Case, Study, entry_of
+from ttpfl.report.study import Case, Study
+from ttpfl.results.schema import Module, Record, entry_of
 
 ROW = 36  # pixels
 BAR = 10

@@ -1,18 +1,58 @@
-"""What `results.json` and `samples.json` hold: all that a report is drawn from.
+"""The results model: what a comparison yields, `results.json` and `samples.json` hold, and a report shows.
 
-Since format 2 both hold a checksum over all the rest, which is verified when they are read.
+Since format 2 both files have a checksum, which is verified when they are read.
 
 Accuracies are fractions, but the paper's figures are percent. Keys that are not named here are allowed.
 """
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict, cast
 
 FORMAT = 2
-"""Files of format 1 are read, too: they have no checksum."""
-BY_CLIENT = ("accuracy", "loss", "ece", "entropy", "time", "extra_bytes")
-"""The keys of an entry with one figure per client, in the order of the run's clients."""
+UNSEALED = 1
+"""The format before checksums, which can still be read."""
 
-Figures = list[float | None]
+TITLE = "Comparison of test-time methods"
+"""Of results that no recipe asked for."""
+
+Column = list[float | None]
+"""One number per client, in the order of the run's clients; None where it is not known."""
+
+
+class Figures(TypedDict):
+    """What is measured of a method at each client."""
+
+    accuracy: list[float]
+    loss: Column
+    """Mean cross-entropy."""
+    ece: Column
+    """Expected calibration error: the mean distance of confidence and accuracy."""
+    entropy: Column
+    """Mean entropy of the predictions."""
+    time: Column
+    """The cost, as `COST` defines it."""
+    extra_bytes: Column
+    """Memory beside the model."""
+
+
+FIGURES = tuple(Figures.__annotations__)
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> Figures:
+    """The figures of a method from its rows, one per client, which have their costs in a table of their own.
+
+    >>> columns([{"accuracy": 0.5, "cost": {"time": 2.0}}])["time"]
+    [2.0]
+    """
+    flat = [{**row, **row["cost"]} for row in rows]
+    return cast(Figures, {name: [row.get(name) for row in flat] for name in FIGURES})
+
+
+COST = (
+    "The cost of a method is the time it takes for a stream, divided by the time the plain model takes for "
+    "the same stream: one thread, the same batches, images channels last in memory."
+)
+"""The definition in words, wherever costs are shown."""
 
 
 class Record(TypedDict, total=False):
@@ -29,8 +69,9 @@ class Record(TypedDict, total=False):
 
 
 class Made(TypedDict, total=False):
-    """With what the results were made; beside these, versions."""
+    """With what the results were made; beside these, versions of other libraries."""
 
+    ttpfl: str
     machine: str
     seconds: dict[str, float]
     """Time on the clock by stage."""
@@ -101,7 +142,7 @@ class Tuning(TypedDict):
     at_edge: list[str]
 
 
-class Entry(TypedDict):
+class Entry(Figures):
     """A method that was compared."""
 
     label: str
@@ -109,12 +150,6 @@ class Entry(TypedDict):
     config: dict[str, Any]
     tuning: Tuning | None
     rates: LearnedRates | None
-    accuracy: list[float]
-    loss: Figures
-    ece: Figures
-    entropy: Figures
-    time: Figures
-    extra_bytes: Figures
 
 
 class ToyLine(TypedDict):
@@ -165,8 +200,15 @@ class Run(TypedDict):
     clients: list[Client]
     training: list[Record]
     entries: list[Entry]
+    setting: NotRequired[dict[str, Any]]
+    """Hashes of the model and of the images, and how streams came, where a given model was compared on."""
     toy: NotRequired[ToyExample]
     """Where that was the run."""
+
+
+def entry_of(run: Run, label: str) -> Entry | None:
+    """The run's entry with this label."""
+    return next((entry for entry in run["entries"] if entry["label"] == label), None)
 
 
 class Results(TypedDict):
@@ -177,6 +219,12 @@ class Results(TypedDict):
     made: Made
     paper: dict[str, dict[str, list[float]]]
     runs: list[Run]
+
+
+def single_run(run: Run, title: str, made: Made) -> Results:
+    """The results of a comparison that no recipe asked for: one case, one seed."""
+    recipe: Recipe = {"name": "compare", "title": title, "question": ""}
+    return {"format": FORMAT, "recipe": recipe, "made": made, "paper": {}, "runs": [run]}
 
 
 class Answer(TypedDict):
