@@ -26,7 +26,8 @@ from ttpfl.methods.em import EM
 from ttpfl.models import save_model, shallow_cnn
 from ttpfl.personalizer import Personalizer
 from ttpfl.report import write_report
-from ttpfl.report.tables import accuracies, load, markdown
+from ttpfl.report.tables import accuracies, markdown
+from ttpfl.results.files import load
 
 
 @pytest.fixture(scope="module")

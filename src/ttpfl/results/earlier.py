@@ -10,6 +10,8 @@ from ttpfl.results.shapes import check
 class _Setting(TypedDict):
     clients: list[str]
     images: str
+    batch_size: int
+    order: str
     seed: int
 
 
@@ -53,7 +55,7 @@ def as_run(content: Mapping[str, Any], place: str) -> Results:
     run: Run = {
         "case": "",
         "seed": setting["seed"],
-        "config": {},
+        "config": {f"test.{key}": setting[key] for key in ("batch_size", "order", "seed")},
         "population": {
             "name": "not recorded",
             "digest": setting["images"],
