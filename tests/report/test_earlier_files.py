@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,14 @@ def test_without_a_checksum_it_is_read_and_with_a_wrong_one_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda old: old["rows"][2].pop("cost"), r"rows\[2\] has no 'cost'"),
+        (lambda old: old["rows"][2].pop("cost"), r"no version of `ttpfl compare` wrote: KeyError\(.cost.\)"),
         (lambda old: old["rows"][2].pop("accuracy"), r"accuracy\[2\] is None, but should be a number"),
         (lambda old: old["rows"][2].update(loss="low"), r"loss\[2\] is 'low'"),
         (lambda old: old["rows"].pop(), "accuracy of atp-online has 2 figures for 3 clients"),
         (lambda old: old["rows"].clear(), "has no entries"),
-        (lambda old: old["setting"].pop("clients"), "setting has no 'clients'"),
-        (lambda old: old["tuning"].update(em=[]), r"tuning.em is \[\], but should be an object"),
+        (lambda old: old["setting"].pop("clients"), r"KeyError\(.clients.\)"),
+        (lambda old: old.update(rows=[5]), "no version of `ttpfl compare` wrote"),
+        (lambda old: old["tuning"].update(em=[]), r"tuning is \[\], but should be an object"),
     ],
 )
 def test_a_bad_one_is_refused(change: Callable[[dict[str, Any]], object], message: str) -> None:
@@ -86,3 +88,16 @@ def test_reports_do_not_wait_for_torch() -> None:
     program += "report.page(json.loads(open(sys.argv[1]).read())); print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program, str(FILE)], capture_output=True, text=True)
     assert found.stdout == "False\n", found.stderr
+
+
+def test_whatever_is_in_it_is_read_or_refused() -> None:
+    old = {**json.loads(FILE.read_text()), "format": 1}
+    del old["checksum"]
+    for key, part in (("setting", old["setting"]), *(("rows", row) for row in old["rows"][:2])):
+        for name in part:
+            for odd in (None, -1, "odd", [], {"odd": [1]}):
+                changed = copy.deepcopy(old)
+                place = changed[key] if key == "setting" else changed[key][old[key].index(part)]
+                place[name] = odd
+                with suppress(ReportError):
+                    page(changed)

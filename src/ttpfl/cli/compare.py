@@ -83,7 +83,7 @@ def compare(
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import numbered, progress
     from ttpfl.experiment.config import Test
-    from ttpfl.experiment.single import SingleCase
+    from ttpfl.experiment.trial import Trial
     from ttpfl.rates import Rates
     from ttpfl.report.tables import lines_by_case, terminal_words
 
@@ -98,11 +98,11 @@ def compare(
         else _other_clients(population, card, data_dir, building)
     )
     known = {kind: Rates.load(path, model=model) for kind, path in files.items() if path is not None}
-    case = SingleCase(model, clients, known, test, seed, card.get("trained"), workers)
+    trial = Trial(model, clients, known, test, seed, workers)
     with progress(preparing, "method") as advance:
-        prepared = case.prepared(named, tune, advance, progress)
+        prepared = trial.prepared(named, tune, advance, progress)
     with resumable("rerun the command to resume"), progress(comparing, "evaluation") as advance:
-        results = case.compared(prepared, out, advance)
+        results = trial.results(prepared, out, card.get("trained", {}), advance)
     (lines,) = lines_by_case(results).values()
     path = out / "results.json"
     last = f"{path} written; `ttpfl report {out}` makes a page of it"

@@ -22,7 +22,7 @@ from ttpfl.inputs import client_batches
 from ttpfl.methods.base import Knowledge, Method, Summary, add
 from ttpfl.network import model_hash, weights_hash
 from ttpfl.results.comparison import Comparison
-from ttpfl.results.schema import Entry, Run, columns
+from ttpfl.results.runs import bare_entry, bare_run, columns, stream_config
 from ttpfl.threads import single_thread
 
 
@@ -75,11 +75,11 @@ def compare(
     if model.training:
         raise DataError(f"{type(model).__name__} is in training mode: put it into evaluation mode before")
     _check_once([method.name for method, _ in methods])
-    run, clients = _run_without_entries(model, evaluator), evaluator.clients()
+    clients, setting = evaluator.clients(), _setting(model, evaluator)
     jobs = [(number, client) for number in range(len(methods)) for client in clients]
     heads = [[method.name, asdict(method), _hash_of(known)] for method, known in methods]
     keys = [json.dumps([*heads[n], evaluator.target[client].id], sort_keys=True) for n, client in jobs]
-    journal = Journal(run_dir, run["setting"])
+    journal = Journal(run_dir, setting)
     missing = [index for index, key in enumerate(keys) if key not in journal.rows]
 
     def work(position: int) -> Row:
@@ -91,22 +91,14 @@ def compare(
         journal.add(keys[missing[position]], row)
         if progress is not None:
             progress(len(jobs) - len(missing) + position + 1, len(jobs))
+    facts = evaluator.target[0].facts
+    run = bare_run(facts.name, setting["images"], facts.classes, evaluator.described())
+    run |= {"seed": evaluator.seed, "config": stream_config(setting), "setting": setting}
     rows = [journal.rows[key] for key in keys]
     for number, (method, _) in enumerate(methods):
         own = rows[number * len(clients) : (number + 1) * len(clients)]
-        run["entries"].append(_entry(method, own))
+        run["entries"].append(bare_entry(method.name, method.name, asdict(method), columns(own)))
     return Comparison(run)
-
-
-def _entry(method: Method, rows: Sequence[Row]) -> Entry:
-    return {
-        "label": method.name,
-        "method": method.name,
-        "config": asdict(method),
-        "tuning": None,
-        "rates": None,
-        **columns(rows),
-    }
 
 
 def _check_once(names: Sequence[str]) -> None:
@@ -145,28 +137,6 @@ def _fault_of(model: nn.Module, batches: Sequence[Tensor]) -> BatchError | None:
     except Exception:  # what it cannot process at all, the method's own error says best
         return None
     return None
-
-
-def _run_without_entries(model: nn.Module, evaluator: Evaluator) -> Run:
-    clients, setting = evaluator.described(), _setting(model, evaluator)
-    facts = evaluator.target[0].facts
-    return {
-        "case": "",
-        "seed": evaluator.seed,
-        "config": {f"test.{key}": setting[key] for key in ("batch_size", "order", "seed")},
-        "population": {
-            "name": facts.name,
-            "digest": setting["images"],
-            "classes": list(facts.classes),
-            "source_clients": 0,
-            "target_clients": len(clients),
-            "checks": [],
-        },
-        "clients": clients,
-        "training": [],
-        "entries": [],
-        "setting": setting,
-    }
 
 
 def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:

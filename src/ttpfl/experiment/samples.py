@@ -59,10 +59,11 @@ def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> d
 
 def _of_client(shop: Workshop, config: Config, after: Chosen, number: int) -> dict[str, Any]:
     """Images that are drawn at random, the same ones every time, and how many of all answers change."""
-    evaluator, model = stages.evaluator(shop, config), stages.model(shop, config)
+    case = stages.trial(shop, config, after.method, after.rates)
+    evaluator, model = case.evaluator, case.model
     client_number = evaluator.clients()[number]
     client = evaluator.target[client_number]
-    known = stages.knowledge(shop, config, after.method, after.rates)
+    known = case.knowledge(after.method)
     with seeded(0):
         personal = after.method.personal(model, known)
     batches, labels, ids = evaluator.stream(client_number)

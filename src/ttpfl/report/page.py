@@ -9,12 +9,11 @@ from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.parts import Section
 from ttpfl.report.sections import SECTIONS
 from ttpfl.report.study import Study, study
-from ttpfl.results.files import checked_results, checked_samples
 
 
 def page(results: object, samples: object = None) -> Html:
     """The report of the content of a `results.json` and, if there is one, of a `samples.json`."""
-    known = study(checked_results(results), None if samples is None else checked_samples(samples))
+    known = study(results, samples)
     sections = [section for make in SECTIONS if (section := make(known)) is not None]
     script = _file("page.js")
     return joined(

@@ -13,6 +13,7 @@ import numpy as np
 from ttpfl.evaluation.summary import Lead, Line, Spread, average_ranks, lead, lines
 from ttpfl.report.numbers import listed
 from ttpfl.results.comparison import Comparison
+from ttpfl.results.files import checked_results, checked_samples
 from ttpfl.results.schema import FIGURES, Entry, Results, Run, Samples, ToyExample
 
 Identity = tuple[str, str]
@@ -153,10 +154,11 @@ class Study:
         return next((case for case in self.cases if case.name == name), None)
 
 
-def study(results: Results, samples: Samples | None = None) -> Study:
-    """Group the runs by case and summarise them."""
+def study(content: object, samples: object = None) -> Study:
+    """Check the content of a `results.json` and, if there is one, of a `samples.json`; group runs by case."""
+    results, shown = checked_results(content), None if samples is None else checked_samples(samples)
     names = dict.fromkeys(run["case"] for run in results["runs"])
-    return Study(results, samples, tuple(_case(results, name) for name in names))
+    return Study(results, shown, tuple(_case(results, name) for name in names))
 
 
 def _case(results: Results, name: str) -> Case:

@@ -14,7 +14,6 @@ from ttpfl.printable import printable
 from ttpfl.report.numbers import listed
 from ttpfl.report.study import Ranking, Study, study
 from ttpfl.report.terminal import study_words
-from ttpfl.results.files import checked_results
 
 MARK = "<!-- results -->"
 SHOWN = {"methods": "methods", "only": "cases", "entries": "lines"}  # keys of recipes, by what tables show
@@ -22,7 +21,7 @@ SHOWN = {"methods": "methods", "only": "cases", "entries": "lines"}  # keys of r
 
 def accuracies(results: object) -> dict[str, dict[str, tuple[float, float | None]]]:
     """By entry and case, in percent: mean and standard deviation over seeds, None if there is one seed."""
-    known = _known(results)
+    known = study(results)
     return {
         label: {case.name: _pair(case.accuracy[label]) for case in known.cases if label in case.accuracy}
         for label in known.labels
@@ -31,17 +30,17 @@ def accuracies(results: object) -> dict[str, dict[str, tuple[float, float | None
 
 def terminal_words(results: object) -> list[Table | str]:
     """For people who look at a terminal: a table, and what its columns mean."""
-    return study_words(_known(results))
+    return study_words(study(results))
 
 
 def lines_by_case(results: object) -> dict[str, list[Line]]:
     """All figures of every entry in each case, over its clients."""
-    return {case.name: list(case.lines.values()) for case in _known(results).cases}
+    return {case.name: list(case.lines.values()) for case in study(results).cases}
 
 
 def markdown(results: object) -> str:
     """For README and documentation."""
-    known = _known(results)
+    known = study(results)
     header, *rows = _cells(known)
     lines = [
         f"**{_text(known.results['recipe']['title'])}** ({_text(_circumstances(known))})",
@@ -64,10 +63,6 @@ def _text(said: str) -> str:
     '&lt;img src=x&gt;'
     """
     return escape(printable(" ".join(said.split())), quote=False)
-
-
-def _known(results: object) -> Study:
-    return study(checked_results(results))
 
 
 def _pair(found: Spread) -> tuple[float, float | None]:

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from ttpfl._version import __version__
 from ttpfl.results.files import write
-from ttpfl.results.schema import TITLE, Made, Results, Run, entry_of, single_run
+from ttpfl.results.runs import TITLE, entry_of, single_run
+from ttpfl.results.schema import Made, Results, Run
 
 
 @dataclass(frozen=True)

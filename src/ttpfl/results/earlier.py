@@ -1,32 +1,11 @@
 """`results.json` as `ttpfl compare` wrote it before it wrote runs: rows, one per method and client."""
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
-from ttpfl.results.schema import TITLE, UNSEALED, Entry, Results, Run, Tuning, columns, single_run
-from ttpfl.results.shapes import check
-
-
-class _Setting(TypedDict):
-    clients: list[str]
-    images: str
-    batch_size: int
-    order: str
-    seed: int
-
-
-class _Row(TypedDict):
-    method: str
-    config: dict[str, Any]
-    client: str
-    cost: dict[str, Any]
-
-
-class _Comparison(TypedDict):
-    library: str
-    setting: _Setting
-    tuning: dict[str, Tuning]
-    rows: list[_Row]
+from ttpfl.errors import ReportError
+from ttpfl.results import runs
+from ttpfl.results.schema import UNSEALED, Client, Results
 
 
 def is_comparison(content: object) -> bool:
@@ -35,40 +14,25 @@ def is_comparison(content: object) -> bool:
 
 
 def as_run(content: Mapping[str, Any], place: str) -> Results:
-    """The same figures as those of a run with one case; `place` is how errors call the file."""
-    check(content, _Comparison, place)
-    setting, by_method = content["setting"], dict[str, list[_Row]]()
-    for row in content["rows"]:
-        by_method.setdefault(row["method"], []).append(row)
-    entries: list[Entry] = [
-        {
-            "label": method,
-            "method": method,
-            "config": rows[0]["config"],
-            "tuning": content["tuning"].get(method),
-            "rates": None,
-            **columns(rows),
-        }
-        for method, rows in by_method.items()
+    """The same figures as those of a run with one case; `place` is how errors call the file.
+
+    What is not as it should be then is found where results are checked.
+    """
+    try:
+        return _as_run(content, content["setting"])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ReportError(f"{place} has rows that no version of `ttpfl compare` wrote: {error!r}") from None
+
+
+def _as_run(content: Mapping[str, Any], setting: dict[str, Any]) -> Results:
+    clients: list[Client] = [
+        {"id": name, "domain": None, "corruption": None, "labels": [], "size": 0}
+        for name in setting["clients"]
     ]
-    ids = setting["clients"]
-    run: Run = {
-        "case": "",
-        "seed": setting["seed"],
-        "config": {f"test.{key}": setting[key] for key in ("batch_size", "order", "seed")},
-        "population": {
-            "name": "not recorded",
-            "digest": setting["images"],
-            "classes": [],
-            "source_clients": 0,
-            "target_clients": len(ids),
-            "checks": [],
-        },
-        "clients": [
-            {"id": name, "domain": None, "corruption": None, "labels": [], "size": 0} for name in ids
-        ],
-        "training": [],
-        "entries": entries,
-        "setting": setting,
-    }
-    return {**single_run(run, TITLE, {"ttpfl": content["library"]}), "format": UNSEALED}
+    run = runs.bare_run("not recorded", setting["images"], (), clients)
+    run |= {"seed": setting["seed"], "config": runs.stream_config(setting), "setting": setting}
+    for method in dict.fromkeys(row["method"] for row in content["rows"]):
+        rows = [row for row in content["rows"] if row["method"] == method]
+        entry = runs.bare_entry(method, method, rows[0]["config"], runs.columns(rows))
+        run["entries"].append({**entry, "tuning": content["tuning"].get(method)})
+    return {**runs.single_run(run, runs.TITLE, {"ttpfl": content["library"]}), "format": UNSEALED}

@@ -135,9 +135,9 @@ def _check_run(run: Run, place: str) -> None:
 
 def _check_toy(toy: ToyExample, place: str) -> None:
     found = toy["histograms"]
-    counts = [*cast(dict[str, dict[str, list[int]]], found["before"]).values(), *found["after"]]
-    bins = len(found["edges"]) - 1
+    counts, bins = [*found["before"].values(), *found["after"]], len(found["edges"]) - 1
     sound = bins > 0 and toy["alphas"] and len(found["after"]) == len(toy["alphas"])
+    sound = sound and found["before"].keys() == {"training", "testing"}
     if not sound or any(one.keys() != {"-", "+"} or {*map(len, one.values())} != {bins} for one in counts):
         raise ReportError(f"{place} has not one count for each class, bin and rate")
     if "norm.running_mean" not in toy["learned"]["rates"]:

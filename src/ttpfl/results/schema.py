@@ -5,15 +5,11 @@ Since format 2 both files have a checksum, which is verified when they are read.
 Accuracies are fractions, but the paper's figures are percent. Keys that are not named here are allowed.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict
 
 FORMAT = 2
 UNSEALED = 1
 """The format before checksums, which can still be read."""
-
-TITLE = "Comparison of test-time methods"
-"""Of results that no recipe asked for."""
 
 Column = list[float | None]
 """One number per client, in the order of the run's clients; None where it is not known."""
@@ -36,16 +32,6 @@ class Figures(TypedDict):
 
 
 FIGURES = tuple(Figures.__annotations__)
-
-
-def columns(rows: Sequence[Mapping[str, Any]]) -> Figures:
-    """The figures of a method from its rows, one per client, which have their costs in a table of their own.
-
-    >>> columns([{"accuracy": 0.5, "cost": {"time": 2.0}}])["time"]
-    [2.0]
-    """
-    flat = [{**row, **row["cost"]} for row in rows]
-    return cast(Figures, {name: [row.get(name) for row in flat] for name in FIGURES})
 
 
 COST = (
@@ -166,18 +152,12 @@ class ToyLearned(TypedDict):
     closed_form: float
 
 
-class ToyInputs(TypedDict):
-    """Counts of samples by class ("-" and "+"), one for each bin, before adaptation."""
-
-    training: dict[str, list[int]]
-    testing: dict[str, list[int]]
-
-
 class ToyHistograms(TypedDict):
-    """How samples lie; `after` has one for each rate."""
+    """Counts of samples by class ("-" and "+"), one for each bin; `after` has them for each rate."""
 
     edges: list[float]
-    before: ToyInputs
+    before: dict[str, dict[str, list[int]]]
+    """Of "training" and "testing"."""
     after: list[dict[str, list[int]]]
 
 
@@ -206,11 +186,6 @@ class Run(TypedDict):
     """Where that was the run."""
 
 
-def entry_of(run: Run, label: str) -> Entry | None:
-    """The run's entry with this label."""
-    return next((entry for entry in run["entries"] if entry["label"] == label), None)
-
-
 class Results(TypedDict):
     """`results.json`."""
 
@@ -219,12 +194,6 @@ class Results(TypedDict):
     made: Made
     paper: dict[str, dict[str, list[float]]]
     runs: list[Run]
-
-
-def single_run(run: Run, title: str, made: Made) -> Results:
-    """The results of a comparison that no recipe asked for: one case, one seed."""
-    recipe: Recipe = {"name": "compare", "title": title, "question": ""}
-    return {"format": FORMAT, "recipe": recipe, "made": made, "paper": {}, "runs": [run]}
 
 
 class Answer(TypedDict):

@@ -12,7 +12,8 @@ from ttpfl.report.numbers import aligned, clipped, listed, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.study import Case, Study
-from ttpfl.results.schema import Module, Record, entry_of
+from ttpfl.results.runs import entry_of
+from ttpfl.results.schema import Module, Record
 
 ROW = 36  # pixels
 BAR = 10
