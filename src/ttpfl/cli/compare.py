@@ -7,6 +7,7 @@ import typer
 
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
+from ttpfl.cli.experiment import Workers
 from ttpfl.cli.foreign import trained_model
 from ttpfl.cli.messages import say
 from ttpfl.cli.options import Arch, DataDir, Json
@@ -50,9 +51,6 @@ Order = Annotated[
     ),
 ]
 OrderSeed = Annotated[int, typer.Option(min=0, help="Random seed of the order.")]
-Workers = Annotated[
-    int | None, typer.Option(min=0, help="Number of worker processes.", show_default="one per core")
-]
 TuneClients = Annotated[
     int,
     typer.Option(min=0, help="Number of source clients to tune hyper-parameters on. 0 uses the defaults."),

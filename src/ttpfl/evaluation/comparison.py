@@ -75,7 +75,7 @@ def compare(
     if model.training:
         raise DataError(f"{type(model).__name__} is in training mode: put it into evaluation mode before")
     _check_once([method.name for method, _ in methods])
-    clients, setting = evaluator.clients(), _setting(model, evaluator)
+    clients, people, setting = evaluator.clients(), evaluator.described(), _setting(model, evaluator)
     jobs = [(number, client) for number in range(len(methods)) for client in clients]
     heads = [[method.name, asdict(method), _hash_of(known)] for method, known in methods]
     keys = [json.dumps([*heads[n], evaluator.target[client].id], sort_keys=True) for n, client in jobs]
@@ -92,7 +92,7 @@ def compare(
         if progress is not None:
             progress(len(jobs) - len(missing) + position + 1, len(jobs))
     facts = evaluator.target[0].facts
-    run = bare_run(facts.name, setting["images"], facts.classes, evaluator.described())
+    run = bare_run(facts.name, setting["images"], facts.classes, people)
     run |= {"seed": evaluator.seed, "config": stream_config(setting), "setting": setting}
     rows = [journal.rows[key] for key in keys]
     for number, (method, _) in enumerate(methods):

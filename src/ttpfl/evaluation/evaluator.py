@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -63,12 +63,13 @@ class Evaluator:
         """These clients as results have them."""
         found = [(client, self.labels(client)) for client in map(self.target.__getitem__, self.clients())]
         if not found:
-            raise DataError("nobody knows the labels of any target client: nothing to compare with")
+            names = ", ".join(sorted({client.facts.name for client in self.target}))
+            raise DataError(f"nobody knows the labels of the target clients of {names}: nothing to see")
         return [
             {
                 "id": client.id,
                 "domain": client.domain,
-                "corruption": _corruption(client),
+                "corruption": cast(Corruption | None, client.corruption and client.corruption._asdict()),
                 "labels": np.bincount(labels, minlength=len(client.facts.classes)).tolist(),
                 "size": len(client),
             }
@@ -130,11 +131,6 @@ class Evaluator:
         for mode in get_args(Mode):
             figures[mode], figures[f"{mode}_loss"] = self.means(fresh(mode))
         return figures
-
-
-def _corruption(client: TargetClient) -> Corruption | None:
-    applied = client.corruption
-    return None if applied is None else {"name": applied.name, "severity": applied.severity}
 
 
 def plain(model: nn.Module) -> Predictor:

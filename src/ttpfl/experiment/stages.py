@@ -21,7 +21,7 @@ from ttpfl.experiment.inputs import (
     training_inputs,
     tuning_inputs,
 )
-from ttpfl.experiment.trial import Described, Prepared, Trial, described, modules_of
+from ttpfl.experiment.trial import Prepared, Trial, described, modules_of
 from ttpfl.experiment.workshop import Workshop
 from ttpfl.federation import learn, train
 from ttpfl.federation.progress import Rounds
@@ -48,12 +48,12 @@ class Chosen:
     tuning: Result | None = None
 
 
-def population(shop: Workshop, config: Config) -> Described:
+def population(shop: Workshop, config: Config) -> Result:
     """What is known about the clients."""
     inputs = population_inputs(config)
-    found = shop.store.get("population", inputs, lambda _: {**described(shop.clients(config))})
+    found = shop.store.get("population", inputs, lambda _: described(shop.clients(config)))
     _check_same(shop, config.data.name, found["population"]["digest"], shop.clients(config).manifest.digest)
-    return cast(Described, found)
+    return found
 
 
 def trained(shop: Workshop, config: Config) -> Result:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from torch import nn
 
@@ -19,7 +19,7 @@ from ttpfl.methods import Knowledge, Method
 from ttpfl.methods.tuning import tune
 from ttpfl.rates import Rates
 from ttpfl.results.files import RESULTS
-from ttpfl.results.schema import Client, Module, Population, Results, Tuning
+from ttpfl.results.schema import Module, Results, Tuning
 
 
 @dataclass(frozen=True)
@@ -99,32 +99,25 @@ class Trial:
         return Comparison(run).save(out / RESULTS, title, {**versions(), "machine": machine()})
 
 
-class Described(TypedDict):
-    """A population and its target clients, as results have them."""
-
-    population: Population
-    clients: list[Client]
-
-
-def described(federated: Federated) -> Described:
+def described(federated: Federated) -> dict[str, Any]:
     """A population and its target clients as plain data, for results and reports."""
     clients, answers, manifest = federated
-    described = Evaluator(clients.target, answers).described()
+    people = Evaluator(clients.target, answers).described()
     checks = [
         "no image of a source client is in its training and in its validation data",
         f"the clients are those of the manifest with hash {manifest.digest[:12]}",
     ]
     if "shift" in manifest.setting:  # whoever brings clients of their own knows whose pictures are whose
         checks.insert(0, "no image belongs both to a source and to a target client")
-    summary: Population = {
+    summary = {
         "digest": manifest.digest,
         "name": clients.facts.name,
         "classes": list(clients.facts.classes),
         "source_clients": len(clients.source),
-        "target_clients": len(described),
+        "target_clients": len(people),
         "checks": checks,
     }
-    return {"population": summary, "clients": described}
+    return {"population": summary, "clients": people}
 
 
 def modules_of(rates: Rates) -> list[Module]:

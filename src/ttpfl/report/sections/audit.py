@@ -9,7 +9,7 @@ from ttpfl.report.numbers import clipped, listed
 from ttpfl.report.parts import Data, Section, Value, definitions, figure, panels
 from ttpfl.report.sections.clients import describe
 from ttpfl.report.study import Study
-from ttpfl.results.schema import Client, Population, Run
+from ttpfl.results.schema import Client, Run
 
 LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's images from which a cell has more colour
 ROOMY = 16  # classes; with more of them their names have no room
@@ -32,10 +32,11 @@ def audit(study: Study) -> Section | None:
 
 def _panel(run: Run) -> Iterator[Html]:
     population = run["population"]
+    source = population["source_clients"]  # 0 where that is not known
     yield definitions(
         [
             ("data", population["name"]),
-            ("clients", listed(_source(population), f"{population['target_clients']} target")),
+            ("clients", f"{source} source, " * bool(source) + f"{population['target_clients']} target"),
             ("images at targets", f"{sum(client['size'] for client in run['clients']):,}"),
             (
                 "digest",
@@ -46,10 +47,6 @@ def _panel(run: Run) -> Iterator[Html]:
     if population["checks"]:
         yield element("ul", [element("li", check) for check in population["checks"]], class_="checks")
     yield _counts(run)
-
-
-def _source(population: Population) -> str | None:
-    return f"{population['source_clients']} source" if population["source_clients"] else None
 
 
 def _counts(run: Run) -> Html:
