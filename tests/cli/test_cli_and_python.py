@@ -163,6 +163,18 @@ def test_compare(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
         assert line["accuracy"] == pytest.approx(100 * mean)
 
 
+def test_a_comparison_has_a_report(said: dict[str, Any]) -> None:
+    folder = Path(said["compare"]["results"]).parent
+    report = Path(run("report", folder)["report"])
+    assert report == folder / "report.html"
+    shown = report.read_text()
+    for section in ("Comparison", "Learned rates", "Data audit"):
+        assert f"<h2>{section}</h2>" in shown
+    (found,) = run("results", "table", folder)
+    lines = {line["method"]: line["accuracy"] for line in said["compare"]["methods"]}
+    assert {label: cases[""][0] for label, cases in found["accuracy"].items()} == pytest.approx(lines)
+
+
 def test_compare_with_other_clients(said: dict[str, Any], tmp_path: Path) -> None:
     """Those of a manifest: the same where it is the model's own, others where it is not."""
 
