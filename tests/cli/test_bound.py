@@ -59,18 +59,18 @@ def test_the_tables_say_what_was_found() -> None:
     one = 4 * math.exp(-2 * 1000 * 4 * 0.01 / 9)
     power = (102 * math.log(12 * 2 / 0.1) + math.log(4) - 1000 * 4 * 0.01 / 18) / math.log(10)
     expected = f"{one:.3g} vacuous (10^{power:.0f})"
-    assert row(text, "chance of a difference of 0.1 or more, at most") == expected
-    assert row(text, "source clients needed (difference 0.1, chance 0.05)").startswith("493 ")
-    assert row(text, "modules that have a rate, d") == "102 given"
+    assert row(text, "probability of a difference of 0.1 or more, at most") == expected
+    assert row(text, "source clients needed (difference 0.1, probability 0.05)").startswith("493 ")
+    assert row(text, "number of modules with a rate, d") == "102 given"
     assert row(text, "batches per client, K") == "4 given"
-    assert row(text, "Lipschitz constant of the predicted probabilities in the weights, L") == "1 assumed"
-    assert row(text, "in all") == "0.135"
-    assert row(text, "(step size for which this holds)") == "0.0625"
+    assert row(text, "Lipschitz constant of the probabilities in the weights, L") == "1 assumed"
+    assert row(text, "total") == "0.135"
+    assert row(text, "(largest learning rate for which this holds)") == "0.0625"
 
 
 def test_only_what_the_numbers_allow_is_said() -> None:
     text = run("--epsilon", 0.05)
-    assert "source clients needed (difference 0.05, chance 0.05)" in text
+    assert "source clients needed (difference 0.05, probability 0.05)" in text
     for absent in ("all rates", "at most", "convergence"):
         assert absent not in text
     found = told("--epsilon", 0.05)
@@ -163,4 +163,4 @@ def test_fewer_clients_and_numbers_that_go_first(trained: tuple[Path, Path]) -> 
     assert few["numbers"]["direction_h"] <= every["numbers"]["direction_h"]
     text = run("--model", path, "--data-dir", data, "--clients", 99)
     assert "on validation data of 5 source clients in batches of 20" in text
-    assert row(text, "largest norm of one module's direction, H").endswith("measured")
+    assert row(text, "largest norm of a module's direction, H").endswith("measured")

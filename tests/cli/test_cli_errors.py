@@ -131,7 +131,7 @@ def test_ctrl_c(stream: tuple[list[str], str]) -> None:
 
 WORK = """
 import os, sys, time, typer
-from ttpfl.cli.errors import in_words
+from ttpfl.cli.errors import reporting_errors
 from ttpfl.data.parallel import in_parallel
 
 def work(number):
@@ -139,7 +139,7 @@ def work(number):
     time.sleep(1000)
 
 try:
-    with in_words(False):
+    with reporting_errors(False):
         in_parallel(work, 4, 2)
 except typer.Exit as end:
     sys.exit(end.exit_code)

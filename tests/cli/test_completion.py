@@ -37,6 +37,7 @@ def test_names_are_those_of_the_registries() -> None:
     [
         (["ttpfl", "pers"], ["personalize"]),
         (["ttpfl", "train", "cifar"], ["cifar10", "cifar100"]),
+        (["ttpfl", "train", "--dead"], ["--deadline"]),  # also options that --help leaves to --help-more
         (["ttpfl", "data", "show", "digits", "--shift", "f"], ["feature"]),
         (["ttpfl", "compare", "m.safetensors", "--methods", "none,em"], ["none,em", "none,em-online"]),
         (["ttpfl", "methods", "b"], ["bbse", "bn-adapt"]),

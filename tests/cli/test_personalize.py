@@ -137,14 +137,14 @@ def test_unreadable_pictures_are_named_and_left_out(place: Path) -> None:
     assert after.exit_code == 0
     assert after.stdout == before.stdout  # its place in the batch goes to the next one
     first, last = after.stderr.splitlines()
-    assert first.startswith("warning: pictures/a/01x.jpg is left out, since it cannot be read: ")
+    assert first.startswith("warning: pictures/a/01x.jpg is skipped, since it cannot be read: ")
     assert last == "warning: 1 of 12 pictures could not be read"
 
 
 def test_nothing_to_read_is_an_error(place: Path) -> None:
     result = run("pictures/a/00.jpg", "nowhere", "--out", "found.csv")
     assert result.exit_code == 1
-    assert "nowhere is left out" in result.stderr
+    assert "nowhere is skipped" in result.stderr
     assert result.stderr.splitlines()[-1] == "error: none of 2 pictures could be read"
     assert not (place / "found.csv").exists()
     assert run("nowhere").stderr.splitlines()[-1] == "error: the picture could not be read"
@@ -180,7 +180,7 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
     assert run("pictures", *words, *BATCH, model=path).stdout == run("pictures", *BATCH).stdout
     options = " ".join(f"--{name}" for name in said)
     assert run("pictures", model=path).stderr == (
-        f"error: {path} does not say all that is needed to use it: add {options}\n"
+        f"error: {path} does not describe its model: add {options}\n"
     )
     assert run("pictures", *words[:-2], model=path).stderr.endswith(": add --std\n")
 
@@ -188,7 +188,7 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--classes", "ants"], "--classes ants: it takes a number, names with commas"),
+        (["--classes", "ants"], "--classes ants: it takes a number, comma-separated names"),
         (["--classes", "7"], "7 classes are named, but for one picture the network answers (1, 3)"),
         (["--classes", "a,b,a"], "the class 'a' is there twice"),
         (["--image-size", "20*24"], "--image-size 20*24: it takes a side, or height and width"),
@@ -265,6 +265,6 @@ def test_a_fifo_is_left_out_and_not_waited_for(place: Path) -> None:
         [*command, "pipe.png", "pictures"], cwd=place, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert "pipe.png is left out, since it cannot be read: " in done.stderr
+    assert "pipe.png is skipped, since it cannot be read: " in done.stderr
     assert "FIFOs and devices are not read" in done.stderr
     assert len(done.stdout.splitlines()) == 1 + len(NAMES)

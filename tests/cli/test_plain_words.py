@@ -1,5 +1,6 @@
 """What commands say about mistakes of the first hour: in their own words, early, and with the remedy."""
 
+import logging
 import warnings
 from pathlib import Path
 
@@ -216,7 +217,11 @@ def test_sentences_about_settings(text: str, said: str) -> None:
     assert as_options(text, "learn") == said
 
 
-def test_warnings_name_options_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_name_options_as_well(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logging.getLogger("ttpfl")
+    monkeypatch.setattr(log, "handlers", list(log.handlers))  # no other test gets the one that is added
     with warnings.catch_warnings(), speaking_for(lambda: "learn"):
         show_warnings()
         warnings.warn("lower lr (it is 3)", ttpfl.RatesWarning, stacklevel=1)

@@ -1,4 +1,4 @@
-"""The command `ttpfl`. Each command has its own file, and its line in `CONTENTS`.
+"""The program `ttpfl`. Each command has a file and a line in `CONTENTS`.
 
 Commands import what they need when they run, so that `ttpfl --help` does not wait for torch.
 """
@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from ttpfl._version import __version__
-from ttpfl.cli import bound, compare, data, experiment, federation, flower, methods, personalize, report
+from ttpfl.cli import bound, compare, data, experiment, federation, flower, methods, personalize
 from ttpfl.cli.errors import DEBUG, EXIT_CODES
-from ttpfl.cli.group import Commands, paragraphs
+from ttpfl.cli.group import Commands
+from ttpfl.cli.help_pages import PagedCommand, paragraphs
 from ttpfl.cli.messages import show_warnings
 
-# The table of contents: panels, and in them commands, in the order of use.
+# Panels of the help page and their commands, in the order of use.
 CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     "Start": {
         "demo": experiment.demo,
@@ -30,7 +31,7 @@ CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "run": experiment.run,
         "recipe": experiment.recipe_app,
         "results": experiment.results_app,
-        "report": report.report,
+        "report": experiment.report,
     },
     "Use at new sites": {
         "personalize": personalize.personalize,
@@ -49,7 +50,7 @@ class _Commands(Commands):
 app = typer.Typer(
     cls=_Commands,
     help="Test-time personalised federated learning: learn what to adapt, and how far.",
-    epilog=f"{EXIT_CODES}\n\nErrors are one line on stderr; {DEBUG} shows where they come from.",
+    epilog=f"{EXIT_CODES}\n\nErrors are one line on stderr; {DEBUG} shows their traceback.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -84,4 +85,5 @@ for _panel, _commands in CONTENTS.items():
         if isinstance(_command, typer.Typer):
             app.add_typer(_command, name=_name, rich_help_panel=_panel)
         else:
-            app.command(_name, help=paragraphs(_command.__doc__), rich_help_panel=_panel)(_command)
+            _help = paragraphs(_command.__doc__)
+            app.command(_name, cls=PagedCommand, help=_help, rich_help_panel=_panel)(_command)

@@ -1,14 +1,14 @@
-"""`ttpfl bound`: what theory promises, for given numbers or for a trained model."""
+"""`ttpfl bound`: the paper's bounds, for given numbers or for a trained model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttpfl.cli.bound_numbers import Numbers
-from ttpfl.cli.options import DataDir, Json
+from ttpfl.cli.bound_numbers import CONVERGENCE, Numbers
+from ttpfl.cli.option_groups import with_groups
+from ttpfl.cli.options import DataDir, Json, file_option
 from ttpfl.cli.output import answer
-from ttpfl.cli.settings import with_settings
 from ttpfl.errors import TheoryError
 
 if TYPE_CHECKING:
@@ -17,19 +17,14 @@ if TYPE_CHECKING:
     from ttpfl.data.clients import SourceClient
     from ttpfl.data.parallel import Progress
 
-
 BATCH_SIZE = 20
 
 
-@with_settings(Numbers)
+@with_groups({"Convergence (needs all of these, N and H)": CONVERGENCE})
 def bound(
+    given: Numbers,
     model: Annotated[
-        Path | None,
-        typer.Option(
-            help="Model file of `ttpfl train`. Gives N, K and d; H is measured on source validation data.",
-            dir_okay=False,
-            show_default=False,
-        ),
+        Path | None, file_option("Model file of `ttpfl train`. Gives N, K and d, and H by measuring it.")
     ] = None,
     clients: Annotated[
         int | None, typer.Option(min=1, help="Number of source clients to measure H on.", show_default="all")
@@ -40,8 +35,6 @@ def bound(
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
-    *,
-    settings: Numbers,
 ) -> None:
     """Evaluate the bounds of generalisation and convergence.
 
@@ -50,32 +43,29 @@ def bound(
     from ttpfl.cli.bound_numbers import completed, evaluated
     from ttpfl.cli.bound_tables import bound_tables
 
-    if clients is not None and model is None:
+    if model is None and clients is not None:
         raise TheoryError("--clients is for measuring H, which needs --model; source clients are --clients-n")
-    if batch_size is not None and model is None:
+    if model is None and batch_size is not None:
         raise TheoryError("--batch-size is for measuring H, which needs --model; batches are --batches-k")
-    values, place = (
-        ({}, None) if model is None else _measured(model, clients, batch_size or BATCH_SIZE, data_dir)
-    )
-    numbers, origins = completed(settings, values)
-    found = evaluated(numbers)
-    facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": place, **found}
-    note = () if place is None else (_where(place),)
-    answer(facts, *bound_tables(numbers, origins, found), *note, as_json=json)
-
-
-def _where(place: dict[str, Any]) -> str:
-    return (
-        f"H is the length of {place['module']}'s direction, the longest on validation data of "
-        f"{place['clients']} source clients in batches of {place['batch_size']}; "
-        "other batches may have longer ones."
-    )
+    measured: dict[str, Any] = {}
+    place, notes = None, []
+    if model is not None:
+        measured, place = _measured(model, clients, batch_size or BATCH_SIZE, data_dir)
+        notes = [
+            f"H is the norm of the direction of {place['module']}, the longest on validation data of "
+            f"{place['clients']} source clients in batches of {place['batch_size']}; "
+            "other batches may have longer ones."
+        ]
+    numbers, origins = completed(given, measured)
+    bounds = evaluated(numbers)
+    facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": place, **bounds}
+    answer(facts, *bound_tables(numbers, origins, bounds), *notes, as_json=json)
 
 
 def _measured(
     model_file: Path, limit: int | None, batch_size: int, data_dir: Path | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """N, K, d and H of a model and the clients it was trained on, and where H was found."""
+    """N, K, d and H of a model and its source clients, and where H was measured."""
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import numbered, progress
     from ttpfl.data.clients import evenly

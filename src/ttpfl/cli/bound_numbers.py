@@ -1,60 +1,57 @@
-"""The numbers of the bounds: which there are, where they come from, and what follows from them."""
+"""The numbers that the bounds depend on: where they come from, and what follows from them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from ttpfl.cli.words import option_name
 from ttpfl.errors import TheoryError
 from ttpfl.theory import Ball, convergence_bound, largest_step
 from ttpfl.theory.answers import answers
 
-CONVERGENCE = "Convergence: all of these, and N and H"
-ASKED = ("epsilon", "failure")
-IN_THEORY = {
-    "clients_n": "clients",
-    "batches_k": "batches",
-    "modules_d": "modules",
-    "direction_h": "direction",
-    "lipschitz_l": "lipschitz",
-    "radius_r": "radius",
-    "rounds_t": "rounds",
-}  # what `ttpfl.theory` calls them; the others have one name
 ASSUMED = {"batches_k": 1, "lipschitz_l": 1.0, "radius_r": 1.0}
+CONVERGENCE = ("beta", "sigma", "zeta", "eta", "tau", "rounds_t", "distance")
 
 
-def _number(help: str, default: float | None = None, panel: str | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "panel": panel})
+def _number(help: str, default: float | None = None, theory: str | None = None) -> Any:
+    """A number with its help; `theory` is its name in `ttpfl.theory`, if that is another one."""
+    return field(default=default, metadata={"help": help, "theory": theory})
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What the bounds depend on, by the paper's letters; None is not known."""
+    """What the bounds depend on, by the letters of the paper; None is unknown."""
 
-    clients_n: int | None = _number("source clients, N")
-    batches_k: int | None = _number("batches per client, K; 1, if not known")
-    modules_d: int | None = _number("modules that have a rate, d")
-    direction_h: float | None = _number("largest norm of one module's direction, H; --model measures it")
+    clients_n: int | None = _number("number of source clients, N", theory="clients")
+    batches_k: int | None = _number("batches per client, K; 1 if unknown", theory="batches")
+    modules_d: int | None = _number("number of modules with a rate, d", theory="modules")
+    direction_h: float | None = _number(
+        "largest norm of a module's direction, H; --model measures it", theory="direction"
+    )
     lipschitz_l: float | None = _number(
-        "Lipschitz constant of the predicted probabilities in the weights, L; it cannot be measured cheaply, "
-        "so it is your assumption; 1, if not given"
+        "Lipschitz constant of the probabilities in the weights, L; an assumption, 1 if omitted",
+        theory="lipschitz",
     )
-    radius_r: float | None = _number("largest norm of the rates, R; 1, if not given")
-    epsilon: float = _number("difference between mean errors at source clients and at new ones", 0.1)
-    failure: float = _number("chance that is taken of a difference that large", 0.05)
-    beta: float | None = _number("smoothness of the loss in the weights", panel=CONVERGENCE)
-    sigma: float | None = _number("standard deviation of gradients at one client", panel=CONVERGENCE)
-    zeta: float | None = _number("difference of a client's gradient to the mean of all", panel=CONVERGENCE)
+    radius_r: float | None = _number("largest norm of the rates, R; 1 if omitted", theory="radius")
+    epsilon: float = _number("difference between the mean errors at source and at new clients", 0.1)
+    failure: float = _number("accepted probability of a difference that large", 0.05)
+    beta: float | None = _number("smoothness of the loss in the weights")
+    sigma: float | None = _number("standard deviation of the gradients at one client")
+    zeta: float | None = _number("difference of a client's gradient from the mean of all")
     eta: float | None = _number(
-        "step size, at most 1 / (4 H^2 beta); the paper's 'at least' is a misprint", panel=CONVERGENCE
+        "learning rate, at most 1 / (4 H^2 beta); 'at least' in the paper is a misprint"
     )
-    tau: int | None = _number("local steps in a round", panel=CONVERGENCE)
-    rounds_t: int | None = _number("rounds, T", panel=CONVERGENCE)
-    distance: float | None = _number("norm of the difference of first and best rates", panel=CONVERGENCE)
+    tau: int | None = _number("local steps per round")
+    rounds_t: int | None = _number("number of rounds, T", theory="rounds")
+    distance: float | None = _number("norm of the difference between the first and the best rates")
+
+
+THEORY = {entry.name: entry.metadata["theory"] or entry.name for entry in fields(Numbers)}
 
 
 def completed(given: Numbers, measured: Mapping[str, Any]) -> tuple[Numbers, dict[str, str]]:
-    """Numbers that are not given as they were measured, else as assumed; and what each one is.
+    """Fill in the numbers that are not given with measured ones, then assumptions; and the origin of each.
 
     >>> numbers, origins = completed(Numbers(clients_n=240), {"clients_n": 30, "batches_k": 2})
     >>> numbers.clients_n, origins["clients_n"], numbers.batches_k, origins["batches_k"]
@@ -63,7 +60,7 @@ def completed(given: Numbers, measured: Mapping[str, Any]) -> tuple[Numbers, dic
     (1.0, 'assumed')
     """
     origins = {name: "given" for name, value in asdict(given).items() if value is not None}
-    numbers, origins = given, origins | dict.fromkeys(ASKED, "asked")
+    numbers, origins = given, {**origins, "epsilon": "asked", "failure": "asked"}
     for origin, values in (("measured", measured), ("assumed", ASSUMED)):
         new: dict[str, Any] = {name: value for name, value in values.items() if name not in origins}
         numbers, origins = replace(numbers, **new), origins | dict.fromkeys(new, origin)
@@ -71,32 +68,31 @@ def completed(given: Numbers, measured: Mapping[str, Any]) -> tuple[Numbers, dic
 
 
 def evaluated(numbers: Numbers) -> dict[str, Any]:
-    """What follows from the numbers, as plain data; None where they do not suffice.
+    """The bounds as plain data; None for one that lacks numbers.
 
-    >>> found = evaluated(completed(Numbers(clients_n=240, modules_d=23, direction_h=2.0), {})[0])
-    >>> found["one_alpha"]["clients_needed"], found["all_alpha"]["clients_needed"], found["convergence"]
+    >>> bounds = evaluated(completed(Numbers(clients_n=240, modules_d=23, direction_h=2.0), {})[0])
+    >>> bounds["one_alpha"]["clients_needed"], bounds["all_alpha"]["clients_needed"], bounds["convergence"]
     (877, 104350, None)
     """
-    known = _named(numbers, "batches_k", "epsilon", "failure", "clients_n")
-    shape = _named(numbers, "modules_d", "direction_h", "lipschitz_l", "radius_r")
-    with _errors_by_option():
+    shared = _in_theory(numbers, "batches_k", "epsilon", "failure", "clients_n")
+    shape = _in_theory(numbers, "modules_d", "direction_h", "lipschitz_l", "radius_r")
+    with _errors_name_options():
         ball = None if None in shape.values() else Ball(**shape)
         return {
-            "one_alpha": answers(**known),
-            "all_alpha": None if ball is None else answers(**known, ball=ball),
+            "one_alpha": answers(**shared),
+            "all_alpha": None if ball is None else answers(**shared, ball=ball),
             "convergence": _convergence(numbers),
         }
 
 
-def _named(numbers: Numbers, *names: str) -> dict[str, Any]:
-    """Some of the numbers, by the names that `ttpfl.theory` has for them."""
-    return {IN_THEORY.get(name, name): getattr(numbers, name) for name in names}
+def _in_theory(numbers: Numbers, *names: str) -> dict[str, Any]:
+    return {THEORY[name]: getattr(numbers, name) for name in names}
 
 
 @contextmanager
-def _errors_by_option() -> Iterator[None]:
-    """Errors of `ttpfl.theory` begin with the name of a number there: who gave it knows it as an option."""
-    options = {IN_THEORY.get(entry.name, entry.name): _option(entry.name) for entry in fields(Numbers)}
+def _errors_name_options() -> Iterator[None]:
+    """Errors of `ttpfl.theory` begin with the name of an argument."""
+    options = {argument: option_name(name) for name, argument in THEORY.items()}
     try:
         yield
     except TheoryError as error:
@@ -104,18 +100,12 @@ def _errors_by_option() -> Iterator[None]:
         raise TheoryError(f"{options.get(name, name)} {rest}") from None
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def _convergence(numbers: Numbers) -> dict[str, float] | None:
-    own = ("beta", "sigma", "zeta", "eta", "tau", "rounds_t", "distance")
-    if all(getattr(numbers, name) is None for name in own):
+    if all(getattr(numbers, name) is None for name in CONVERGENCE):
         return None
-    names = (*own, "clients_n", "direction_h")
-    if missing := [_option(name) for name in names if getattr(numbers, name) is None]:
+    names = (*CONVERGENCE, "clients_n", "direction_h")
+    if missing := [option_name(name) for name in names if getattr(numbers, name) is None]:
         raise TheoryError(f"the convergence bound also needs {', '.join(missing)}")
-    values = _named(numbers, *names)
-    bound = convergence_bound(**values)
-    largest = largest_step(values["beta"], values["direction"])
+    bound = convergence_bound(**_in_theory(numbers, *names))
+    largest = largest_step(**_in_theory(numbers, "beta", "direction_h"))
     return {**bound._asdict(), "total": bound.total, "largest_eta": largest}

@@ -1,79 +1,70 @@
 """Bounds as tables."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from decimal import Decimal
-from typing import Any
-
-from rich import box
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from ttpfl.cli.bound_numbers import Numbers
+from ttpfl.cli.output import rows_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MOST_DIGITS = 15
+CONVERGENCE = {
+    "from the initial rates": "start",
+    "from batches that differ": "noise",
+    "from local steps on batches that differ": "batch_drift",
+    "from local steps at clients that differ": "client_drift",
+    "total": "total",
+    "(largest learning rate for which this holds)": "largest_eta",
+}
 
 
-def bound_tables(numbers: Numbers, origins: dict[str, str], found: dict[str, Any]) -> Iterator[Table]:
-    """The numbers, what they mean for generalisation, and for convergence if that was asked."""
-    yield _numbers(numbers, origins)
-    yield _generalisation(numbers, found)
-    if found["convergence"] is not None:
-        yield _convergence(found["convergence"])
+def bound_tables(numbers: Numbers, origins: dict[str, str], bounds: dict[str, Any]) -> "Iterator[Table]":
+    """The numbers, the generalisation bound and, if there is one, the convergence bound."""
+    rows = [
+        {
+            "number": entry.metadata["help"].partition(";")[0],
+            "value": _figure(getattr(numbers, entry.name)),
+            "origin": origins[entry.name],
+        }
+        for entry in fields(numbers)
+        if entry.name in origins
+    ]
+    yield rows_table(rows, right=["value"])
+    yield _generalisation(numbers, bounds)
+    if parts := bounds["convergence"]:
+        title = "convergence: mean loss of all steps above the smallest"
+        rows = [{title: part, "at most": _figure(parts[name])} for part, name in CONVERGENCE.items()]
+        yield rows_table(rows, right=["at most"])
 
 
-def _numbers(numbers: Numbers, origins: dict[str, str]) -> Table:
-    table = Table("number", "value", "origin", box=box.SIMPLE_HEAD)
-    table.columns[1].justify = "right"
-    for entry in fields(numbers):
-        if entry.name in origins:
-            value = getattr(numbers, entry.name)
-            table.add_row(entry.metadata["help"].partition(";")[0], _figure(value), origins[entry.name])
-    return table
-
-
-def _generalisation(numbers: Numbers, found: dict[str, Any]) -> Table:
+def _generalisation(numbers: Numbers, bounds: dict[str, Any]) -> "Table":
     columns = {
-        "rates fixed before": found["one_alpha"],
-        f"all rates of norm up to {numbers.radius_r:g}": found["all_alpha"],
+        "rates fixed before": bounds["one_alpha"],
+        f"all rates of norm up to {numbers.radius_r:g}": bounds["all_alpha"],
     }
-    known = {title: said for title, said in columns.items() if said is not None}
-    table = Table("generalisation", *known, box=box.SIMPLE_HEAD)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    table.add_row(
-        f"source clients needed (difference {numbers.epsilon:g}, chance {numbers.failure:g})",
-        *(_figure(said["clients_needed"]) for said in known.values()),
-    )
+    columns = {title: bound for title, bound in columns.items() if bound is not None}
+    epsilon, failure = f"{numbers.epsilon:g}", f"{numbers.failure:g}"
+
+    def row(title: str, name: str, show: Callable[[float], str]) -> dict[str, str]:
+        return {"generalisation": title, **{column: show(bound[name]) for column, bound in columns.items()}}
+
+    needed = f"source clients needed (difference {epsilon}, probability {failure})"
+    rows = [row(needed, "clients_needed", _figure)]
     if numbers.clients_n is not None:
-        table.add_row(
-            f"chance of a difference of {numbers.epsilon:g} or more, at most",
-            *(_probability(said["log_bound"]) for said in known.values()),
-        )
-        table.add_row(
-            f"difference that has a chance of {numbers.failure:g}, at most",
-            *(_difference(said["epsilon_guaranteed"]) for said in known.values()),
-        )
-    return table
-
-
-def _convergence(parts: dict[str, float]) -> Table:
-    table = Table("convergence: mean loss of all steps above the smallest", "at most", box=box.SIMPLE_HEAD)
-    table.columns[1].justify = "right"
-    for title, name in (
-        ("from where the rates begin", "start"),
-        ("from batches that differ", "noise"),
-        ("from local steps on batches that differ", "batch_drift"),
-        ("from local steps at clients that differ", "client_drift"),
-        ("in all", "total"),
-        ("(step size for which this holds)", "largest_eta"),
-    ):
-        table.add_row(title, _figure(parts[name]))
-    return table
+        rows += [
+            row(f"probability of a difference of {epsilon} or more, at most", "log_bound", _probability),
+            row(f"difference that has probability {failure}, at most", "epsilon_guaranteed", _difference),
+        ]
+    return rows_table(rows, right=columns)
 
 
 def _figure(value: float) -> str:
-    """Whole numbers in full, unless they are very long.
+    """Integers in full, unless they are very long.
 
     >>> _figure(1108502), _figure(10**400 // 3), _figure(0.123456)
     ('1,108,502', '3.33e+399', '0.123')
@@ -89,8 +80,7 @@ def _probability(log: float) -> str:
     >>> _probability(math.log(0.77)), _probability(-2302.6), _probability(1897.4), _probability(0.5)
     ('0.77', '10^-1000', 'vacuous (10^824)', 'vacuous (1.65)')
     """
-    plain = -20 < log < 10
-    text = _figure(math.exp(log)) if plain else f"10^{log / math.log(10):.0f}"
+    text = _figure(math.exp(log)) if -20 < log < 10 else f"10^{log / math.log(10):.0f}"
     return f"vacuous ({text})" if log >= 0 else text
 
 

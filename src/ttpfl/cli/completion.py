@@ -1,7 +1,7 @@
-"""Names that the shell completes. A key press must not wait for torch, which the registries import.
+"""Names that the shell completes, without importing torch, so that no key press waits for it.
 
-Names of data sets and methods are therefore read where they are registered, in the source; a test compares
-them with the registries, and the fixed lists with what they stand for.
+Names of data sets and methods are read from the source code that registers them; a test compares all lists
+with the registries.
 """
 
 import re
@@ -10,10 +10,7 @@ from pathlib import Path
 
 import ttpfl
 
-MODELS = ["shallow_cnn", "resnet18", "resnet50"]
-ORDERS = ["iid", "recorded", "label-sorted", "mixed"]
-PRESETS = ["paper", "cpu", "smoke"]
-SHIFTS = ["none", "feature", "label", "hybrid", "domain"]
+_PACKAGE = Path(ttpfl.__file__).parent
 
 
 def data_sets() -> list[str]:
@@ -26,17 +23,17 @@ def data_sets() -> list[str]:
 
 
 def methods() -> list[str]:
-    """All test-time methods, with those of other packages.
+    """All test-time methods, including those of other packages.
 
     >>> "atp-online" in methods()
     True
     """
-    others = [point.name for point in entry_points(group="ttpfl.methods")]
-    return sorted({*_registered("methods", "@method(", r'^@method\("([\w-]+)"\)$'), *others})
+    plugins = [point.name for point in entry_points(group="ttpfl.methods")]
+    return sorted({*_registered("methods", "@method(", r'^@method\("([\w-]+)"\)$'), *plugins})
 
 
 def method_list(incomplete: str) -> list[str]:
-    """The last of several methods with commas between them.
+    """The last of several comma-separated methods.
 
     >>> method_list("none,te")[-1]
     'none,tent'
@@ -46,40 +43,38 @@ def method_list(incomplete: str) -> list[str]:
 
 
 def models() -> list[str]:
-    """Networks that come along."""
-    return MODELS
+    """The built-in networks."""
+    return ["shallow_cnn", "resnet18", "resnet50"]
 
 
 def orders() -> list[str]:
-    """Orders of a client's images."""
-    return ORDERS
+    """Orders of a client's samples."""
+    return ["iid", "recorded", "label-sorted", "mixed"]
 
 
 def recipes() -> list[str]:
-    """Recipes that come along.
+    """The bundled recipes.
 
     >>> "demo" in recipes()
     True
     """
-    package = Path(ttpfl.__file__).parent
-    places = (package / "recipes", package.parents[1] / "recipes")  # installed, or in the repository
+    places = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")  # installed, or in the repository
     return sorted(path.stem for place in places for path in place.glob("*.toml"))
 
 
 def presets() -> list[str]:
-    """Presets that recipes have; which one it is of, is not known when an option is completed."""
-    return PRESETS
+    """The presets of all recipes: which recipe is meant is unknown here."""
+    return ["paper", "cpu", "smoke"]
 
 
 def shifts() -> list[str]:
     """Kinds of shift."""
-    return SHIFTS
+    return ["none", "feature", "label", "hybrid", "domain"]
 
 
 def _registered(folder: str, decorator: str, pattern: str) -> list[str]:
-    """What the pattern finds in those files of a folder that register something."""
-    paths = sorted((Path(ttpfl.__file__).parent / folder).glob("*.py"))
-    sources = (path.read_text("utf-8") for path in paths)
+    """What the pattern matches in those files of a folder that use the decorator."""
+    sources = (path.read_text("utf-8") for path in sorted((_PACKAGE / folder).glob("*.py")))
     return sorted(
         name for text in sources if decorator in text for name in re.findall(pattern, text, re.MULTILINE)
     )

@@ -1,13 +1,14 @@
-"""`ttpfl data`: which data there is, what its clients are like, and populations to keep."""
+"""`ttpfl data`: data sets, their clients, and populations to keep."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttpfl.cli.options import DataDir, HeldOut, Json, Name, Options, Picture, Seed, Sets, Shift
+from ttpfl.cli.option_groups import with_groups
+from ttpfl.cli.options import ClientOptions, DataDir, Json, Name, Options, Picture, Seed
 from ttpfl.cli.output import answer
-from ttpfl.cli.values import merged, options
+from ttpfl.cli.values import options
 
 if TYPE_CHECKING:
     from ttpfl.data.federate import Federated
@@ -39,25 +40,17 @@ def download(name: Name, data_dir: DataDir = None, option: Options = None) -> No
     """Download a data set if it is missing, and load it to check it."""
     from ttpfl.data.registry import data_directory, load
 
-    found = load(name, data_dir, download=True, **options(option or ()))
-    typer.echo(f"{found} is in {data_directory(data_dir)}")
+    images = load(name, data_dir, download=True, **options(option or ()))
+    typer.echo(f"{images} is in {data_directory(data_dir)}")
 
 
 @app.command()
-def show(
-    name: Name,
-    shift: Shift = None,
-    held_out: HeldOut = None,
-    seed: Seed = None,
-    set_: Sets = None,
-    option: Options = None,
-    data_dir: DataDir = None,
-    out: Picture = Path("clients.png"),
-) -> None:
+@with_groups()
+def show(name: Name, clients: ClientOptions, seed: Seed = None, out: Picture = Path("clients.png")) -> None:
     """Plot clients: sample images and class counts."""
     from ttpfl.data.show import show as draw
 
-    draw(_federate(name, shift, held_out, seed, set_, option, data_dir), out)
+    draw(_federate(name, clients, seed), out)
     typer.echo(f"{out} written")
 
 
@@ -78,8 +71,8 @@ def corruptions(
     from ttpfl.data.registry import load
     from ttpfl.errors import DataError
 
-    found = load(name, data_dir, **options(option or ()))
-    images = found.x if isinstance(found, Images) else next(iter(found.source.values())).x
+    loaded = load(name, data_dir, **options(option or ()))
+    images = loaded.x if isinstance(loaded, Images) else next(iter(loaded.source.values())).x
     number = len(images) // 2 if image is None else image
     if number >= len(images):
         raise DataError(f"--image is {image}, but {name} has {len(images)} images: 0 to {len(images) - 1}")
@@ -88,18 +81,15 @@ def corruptions(
 
 
 @app.command()
+@with_groups()
 def make(
     name: Name,
     out: Annotated[
         Path,
         typer.Option(help="Manifest file. Written if it is missing, otherwise compared.", dir_okay=False),
     ],
-    shift: Shift = None,
-    held_out: HeldOut = None,
+    clients: ClientOptions,
     seed: Seed = None,
-    set_: Sets = None,
-    option: Options = None,
-    data_dir: DataDir = None,
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Corrupt all images now and cache them.")
     ] = False,
@@ -110,11 +100,8 @@ def make(
 
     was_there = out.exists()
     with progress("corrupting images", "client", patient=True) as advance:
-        made = _federate(
-            name, shift, held_out, seed, set_, option, data_dir,
-            manifest=out, prepare=prepare, progress=advance,
-        )  # fmt: skip
-    _tell(out, "verified" if was_there else "written", made, json)
+        federated = _federate(name, clients, seed, manifest=out, prepare=prepare, progress=advance)
+    _report(out, "verified" if was_there else "written", federated, json)
 
 
 @app.command()
@@ -126,34 +113,25 @@ def check(
     """Rebuild the population of a manifest and verify it."""
     from ttpfl.data.federate import load_population
 
-    _tell(manifest, "verified", load_population(manifest, data_dir=data_dir), json)
+    _report(manifest, "verified", load_population(manifest, data_dir=data_dir), json)
 
 
-def _federate(
-    name: str,
-    shift: str | None,
-    held_out: str | None,
-    seed: int | None,
-    sets: list[str] | None,
-    option: list[str] | None,
-    data_dir: Path | None,
-    **how: Any,
-) -> "Federated":
+def _federate(name: str, clients: ClientOptions, seed: int | None, **how: Any) -> "Federated":
     from ttpfl.data.federate import federate
 
-    choices = merged({"shift": shift, "held_out": held_out, "seed": seed}, sets or ())
-    return federate(name, data_dir=data_dir, options=options(option or ()), **how, **choices)
+    data = clients.description(name, seed)
+    return federate(name, data_dir=clients.data_dir, options=data["options"], **how, **data["choices"])
 
 
-def _tell(manifest: Path, done: str, made: "Federated", as_json: bool) -> None:
-    population = made.population
+def _report(manifest: Path, done: str, federated: "Federated", as_json: bool) -> None:
+    population = federated.population
     facts = {
         "manifest": manifest,
         "done": done,
         "name": population.facts.name,
         "source_clients": len(population.source),
         "target_clients": len(population.target),
-        "digest": made.manifest.digest,
+        "digest": federated.manifest.digest,
     }
     words = (
         "{manifest} {done}: {name}, {source_clients} source clients, {target_clients} target clients, "

@@ -1,29 +1,28 @@
-"""Errors as a person wants to see them: one line or two, no traceback."""
+"""Errors as users see them: one or two lines on stderr and an exit code, no traceback."""
 
 import os
 import select
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import typer
 
-from ttpfl.cli.messages import say
-from ttpfl.cli.words import as_options
+from ttpfl.cli.messages import for_users, say
 from ttpfl.errors import TtpflError, TtpflWarning
 
 DEBUG = "--debug"
 ERROR, USAGE, INTERRUPTED = 1, 2, 130
 EXIT_CODES = "Exit codes: 0 fine, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C)."
 
-# Typer does not export it by name: what all complaints about a command's words have in common.
+# The base class of all usage errors, which typer does not export.
 UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 
 
 @contextmanager
-def usage_in_words() -> Iterator[None]:
-    """A command that was not understood: what is wrong with it, and where to read how it is used."""
+def reporting_usage_errors() -> Iterator[None]:
+    """Report a usage error: what is wrong, and which help page to read."""
     try:
         yield
     except UsageError as error:
@@ -36,13 +35,10 @@ def usage_in_words() -> Iterator[None]:
 
 
 @contextmanager
-def in_words(debug: bool, command: Callable[[], str | None] = lambda: None) -> Iterator[None]:
-    """Whatever ends a command early, as a line on stderr and an exit code; errors as they are, if `debug`.
-
-    `command` tells which one it was, since its users know the library's arguments by other names.
-    """
+def reporting_errors(debug: bool) -> Iterator[None]:
+    """Report whatever ends a command early, and exit with its code; `debug` raises errors as they are."""
     try:
-        with usage_in_words():
+        with reporting_usage_errors():
             yield
     except typer.Exit:
         raise
@@ -50,17 +46,17 @@ def in_words(debug: bool, command: Callable[[], str | None] = lambda: None) -> I
         say(str(stop) or "interrupted")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
-            raise typer.Exit from None  # somebody has seen enough, as in `ttpfl ... | head`
+        if isinstance(error, BrokenPipeError) and _stdout_has_no_reader():
+            raise typer.Exit from None  # as in `ttpfl ... | head`
         if debug:
             raise
-        say(f"error: {_words(error, command())}", "red")
+        say(f"error: {_message(error)}", "red")
         raise typer.Exit(ERROR) from None
 
 
 @contextmanager
 def resumable(advice: str) -> Iterator[None]:
-    """Whoever interrupts this is told how it goes on.
+    """Tell the user who interrupts this how to continue.
 
     >>> try:
     ...     with resumable("run it again"):
@@ -76,13 +72,13 @@ def resumable(advice: str) -> Iterator[None]:
 
 
 def resumable_command() -> AbstractContextManager[None]:
-    """Whoever interrupts the command is given the one that goes on."""
+    """Tell the user who interrupts the command how to resume it."""
     command = sys.argv[1:] + ([] if "--resume" in sys.argv else ["--resume"])
     return resumable(f"ttpfl {shlex.join(command)}")
 
 
 def in_one_line(error: Exception) -> str:
-    r"""What went wrong, with the notes that were added on the way.
+    r"""The message of an error with its notes.
 
     >>> error = ValueError("7 images\nare too few")
     >>> error.add_note("in domain photo")
@@ -98,26 +94,28 @@ def in_one_line(error: Exception) -> str:
     return " ".join(f"{message or type(error).__name__}{notes}".split())
 
 
-def _words(error: Exception, command: str | None) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         return in_one_line(error)
     if isinstance(error, (TtpflError, TtpflWarning)):
-        return as_options(in_one_line(error), command)
-    what = f"{type(error).__name__}: {in_one_line(error)}"
-    return f"this is a bug: {what}; run again with {DEBUG}, and report what it shows"
+        return for_users(in_one_line(error))
+    return (
+        f"this is a bug: {type(error).__name__}: {in_one_line(error)}; "
+        f"run again with {DEBUG}, and report what it shows"
+    )
 
 
-def _nobody_reads() -> bool:
-    """Whether stdout is a pipe without a reader; a pipe that broke elsewhere is an error like any other."""
+def _stdout_has_no_reader() -> bool:
+    """Whether stdout is a pipe without a reader; any other broken pipe is an error."""
     try:
         stdout = sys.stdout.fileno()
-    except OSError:  # it is no file
+    except OSError:  # not a file
         return False
     if hasattr(select, "poll"):
         poll = select.poll()
         poll.register(stdout, 0)
         if not any(event & select.POLLERR for _, event in poll.poll(0)):
             return False
-    # What is left to be written goes nowhere, also when Python ends.
+    # Python would write the rest of its buffer when it exits.
     os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
     return True

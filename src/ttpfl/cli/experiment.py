@@ -1,22 +1,20 @@
-"""`ttpfl run`, `ttpfl recipe` and `ttpfl results`: every table and figure as one command."""
+"""`ttpfl run`, `recipe`, `results` and `report`: from a recipe to tables, pictures and a page."""
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
 from ttpfl.cli.messages import warn
-from ttpfl.cli.options import DataDir, Json
+from ttpfl.cli.options import DataDir, Json, ResultsFile, Workers, file_option, pair_option
 from ttpfl.cli.output import answer, rows_table
 from ttpfl.printable import printable
 from ttpfl.reading import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ttpfl.experiment.recipe import Recipe
 
 recipe_app = typer.Typer(help="List and show recipes: one per table or figure.", no_args_is_help=True)
@@ -38,19 +36,8 @@ Preset = Annotated[
         autocompletion=completion.presets,
     ),
 ]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a key, such as train.rounds=10. Repeatable.",
-        show_default=False,
-    ),
-]
+Changes = Annotated[list[str] | None, pair_option("--set", "Override a key, such as train.rounds=10.")]
 Runs = Annotated[Path, typer.Option(help="Folder for runs and their cached stages.", file_okay=False)]
-Workers = Annotated[
-    int | None, typer.Option(min=0, help="Number of worker processes.", show_default="one per core")
-]
 
 
 def run(
@@ -77,18 +64,13 @@ def run(
     chosen = read(recipe, preset, set_ or ())
     shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
     folder = out / chosen.folder
-    _tell_of_other_results(folder / "results.json", chosen)
+    _warn_of_other_results(folder / "results.json", chosen)
     with resumable("rerun the command to resume"):
         results = compute(chosen, shop, folder, _command(recipe, chosen))
-    page = write_report(folder)
-    facts = {
-        "results": folder / "results.json",
-        "report": page,
-        "accuracy": accuracies(results),
-        "methods": lines_by_case(results),
-    }
-    last = f"{facts['results']} written; look at {page}"
-    answer(facts, *terminal_words(results), last, as_json=json)
+    page, file = write_report(folder), folder / "results.json"
+    tables = {"accuracy": accuracies(results), "methods": lines_by_case(results)}
+    words = [*terminal_words(results), f"{file} written; report: {page}"]
+    answer({"results": file, "report": page, **tables}, *words, as_json=json)
 
 
 def demo(
@@ -103,10 +85,9 @@ def list_recipes(json: Json = False) -> None:
     """List bundled recipes."""
     from ttpfl.experiment.recipe import known, presets, read
 
-    facts: list[dict[str, Any]] = [
-        {"recipe": name, "presets": presets(name), "title": read(name).title} for name in known()
-    ]
-    rows = [{**fact, "presets": ", ".join(fact["presets"])} for fact in facts]
+    recipes = [(name, presets(name), read(name).title) for name in known()]
+    facts = [{"recipe": name, "presets": names, "title": title} for name, names, title in recipes]
+    rows = [{"recipe": name, "presets": ", ".join(names), "title": title} for name, names, title in recipes]
     answer(facts, rows_table(rows), as_json=json)
 
 
@@ -116,19 +97,33 @@ def show_recipe(recipe: RecipeName, preset: Preset = None, set_: Changes = None)
     from ttpfl.experiment.complete import complete
     from ttpfl.experiment.recipe import read
 
-    typer.echo(printable(complete(read(recipe, preset, set_ or ()))))  # TOML has the same escapes
+    typer.echo(printable(complete(read(recipe, preset, set_ or ()))))  # escapes are those of TOML
+
+
+def report(
+    run: ResultsFile,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="HTML file to write.",
+            dir_okay=False,
+            show_default="report.html beside results.json, NAME.html beside NAME.json",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a run's results as one self-contained HTML page."""
+    from ttpfl.report import write_report
+
+    page = write_report(run, out)
+    answer({"report": page}, f"{page} written", as_json=json)
 
 
 @results_app.command("table")
 def table(
     files: Annotated[list[Path], typer.Argument(help="Results files, or folders that contain them.")],
     into: Annotated[
-        Path | None,
-        typer.Option(
-            help="Markdown file to update between its <!-- results --> lines.",
-            dir_okay=False,
-            show_default=False,
-        ),
+        Path | None, file_option("Markdown file to update between its <!-- results --> lines.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -136,38 +131,38 @@ def table(
     from ttpfl.report.tables import accuracies, markdown, replaced
     from ttpfl.results.files import load_all
 
-    found = load_all(files)
-    text = "\n\n".join(map(markdown, found))
+    loaded = load_all(files)
+    text = "\n\n".join(map(markdown, loaded))
     if into is not None:
         into.write_text(replaced(read_bytes(into).decode("utf-8"), text), "utf-8")
     facts = [
-        {**_naming(results["recipe"]), "accuracy": accuracies(results), "paper": results["paper"]}
-        for results in found
+        {
+            **{key: results["recipe"].get(key) for key in ("name", "title", "preset", "set")},
+            "accuracy": accuracies(results),
+            "paper": results["paper"],
+        }
+        for results in loaded
     ]
     answer(facts, *([text] if into is None else []), as_json=json)
 
 
 @results_app.command("picture")
 def picture(
-    file: Annotated[Path, typer.Argument(help="A results.json file, or its folder.", show_default=False)],
+    file: ResultsFile,
     out: Annotated[Path, typer.Option(help="SVG file to write.", dir_okay=False)],
     method: Annotated[str, typer.Option(help="Label of the method to show.")] = "atp-online",
     json: Json = False,
 ) -> None:
     """Plot every client of the first run before and after adaptation."""
-    from ttpfl.report.picture import picture as drawn
+    from ttpfl.report.picture import picture as draw
     from ttpfl.results.files import read_json, results_file
 
-    out.write_text(drawn(read_json(results_file(file)), method) + "\n", "utf-8", "backslashreplace")
+    out.write_text(draw(read_json(results_file(file)), method) + "\n", "utf-8", "backslashreplace")
     answer({"picture": out}, f"{out} written", as_json=json)
 
 
-def _naming(recipe: "Mapping[str, Any]") -> dict[str, Any]:
-    return {key: recipe.get(key) for key in ("name", "title", "preset", "set")}
-
-
-def _tell_of_other_results(path: Path, recipe: "Recipe") -> None:
-    """A recipe that was edited, or another one of its name, has the same folder."""
+def _warn_of_other_results(path: Path, recipe: "Recipe") -> None:
+    """An edited recipe, or another one of the same name, has the same folder."""
     from ttpfl.errors import ReportError
     from ttpfl.results.files import load
 
@@ -175,15 +170,15 @@ def _tell_of_other_results(path: Path, recipe: "Recipe") -> None:
         return
     try:
         same = load(path).get("recipe", {}).get("hash") == recipe.hash
-    except ReportError:  # damaged, or of another version: it can be made again
+    except ReportError:  # damaged, or of another version: it can be computed again
         same = False
     if not same:
-        warn(f"{path} is of another state of {recipe.name}, and will be replaced; --out keeps it")
+        warn(f"{path} belongs to another version of {recipe.name} and will be replaced; --out keeps it")
 
 
 def _command(name: str, recipe: "Recipe") -> str:
-    """What runs the same again, without the places of data and runs on this machine."""
+    """The command that repeats the run, without this machine's folders."""
     from ttpfl.experiment.toml import value
 
-    changes = (word for key, said in recipe.changes.items() for word in ("--set", f"{key}={value(said)}"))
+    changes = (word for key, new in recipe.changes.items() for word in ("--set", f"{key}={value(new)}"))
     return shlex.join(["ttpfl", "run", name, "--preset", recipe.preset, *changes])

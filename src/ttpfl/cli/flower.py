@@ -1,30 +1,36 @@
-"""`ttpfl flower`: make a federation of real sites, try it on this machine, and look after its keys."""
+"""`ttpfl flower`: create a federation of real sites, try it on this machine, and manage its keys."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-app = typer.Typer(
-    help="Set up and run a federation of real sites on Flower.",
-    no_args_is_help=True,
-)
+from ttpfl.cli.options import file_option
+
+if TYPE_CHECKING:
+    from ttpfl.flower.folder import Federation
+
+app = typer.Typer(help="Set up and run a federation of real sites on Flower.", no_args_is_help=True)
 
 Home = Annotated[Path, typer.Argument(help="Federation folder.", file_okay=False, show_default=False)]
 Site = Annotated[str, typer.Argument(help="Site name.", show_default=False)]
-PublicKey = Annotated[
-    Path | None,
-    typer.Option(help="New public key, if the site made its own.", dir_okay=False, show_default=False),
-]
+Folder = Annotated[Path, typer.Argument(help="Site folder.", file_okay=False, exists=True)]
+PublicKey = Annotated[Path | None, file_option("New public key, if the site made its own.")]
 
 
 @app.callback()
 def needs_flower(context: typer.Context) -> None:
-    """A clear word where the extra is not installed, or Flower is of another version."""
+    """Report a missing extra or another version of Flower clearly."""
     from ttpfl.flower.version import check_flower
 
-    if context.invoked_subcommand != "noise":  # arithmetic alone
+    if context.invoked_subcommand != "noise":  # which only does arithmetic
         check_flower()
+
+
+def _read(home: Path) -> "Federation":
+    from ttpfl.flower.folder import Federation
+
+    return Federation.read(home)
 
 
 @app.command()
@@ -47,17 +53,18 @@ def init(
         from ttpfl.flower.trial_data import fill
 
         fill(federation, data)
-    typer.echo(f"{federation.home} has the federation {federation.name} of {', '.join(federation.sites)}")
-    typer.echo(f"its server will be {federation.address}; {federation.home / 'README.md'} says how to go on")
+    typer.echo(f"{federation.home}: created federation {federation.name} of {', '.join(federation.sites)}")
+    typer.echo(
+        f"its server will be {federation.address}; the next steps are in {federation.home / 'README.md'}"
+    )
 
 
 @app.command()
 def up(home: Home) -> None:
     """Start the server and all sites on this machine, with TLS and node keys."""
     from ttpfl.flower import loopback
-    from ttpfl.flower.folder import Federation
 
-    loopback.up(Federation.read(home))
+    loopback.up(_read(home))
     status(home)
 
 
@@ -65,9 +72,8 @@ def up(home: Home) -> None:
 def status(home: Home) -> None:
     """Show what runs on this machine and which sites are registered."""
     from ttpfl.flower import loopback
-    from ttpfl.flower.folder import Federation
 
-    for name, words in loopback.status(Federation.read(home)).items():
+    for name, words in loopback.status(_read(home)).items():
         typer.echo(f"{name}: {words}")
 
 
@@ -75,9 +81,8 @@ def status(home: Home) -> None:
 def down(home: Home) -> None:
     """Stop what `up` started."""
     from ttpfl.flower import loopback
-    from ttpfl.flower.folder import Federation
 
-    loopback.down(Federation.read(home))
+    loopback.down(_read(home))
     status(home)
 
 
@@ -85,56 +90,52 @@ def down(home: Home) -> None:
 def register(home: Home) -> None:
     """Register all new sites. The server must be running."""
     from ttpfl.flower.control import register_all
-    from ttpfl.flower.folder import Federation
 
-    typer.echo(f"registered: {', '.join(register_all(Federation.read(home))) or 'nobody new'}")
+    typer.echo(f"registered: {', '.join(register_all(_read(home))) or 'no new site'}")
 
 
 @app.command()
 def rotate(home: Home, site: Site, public_key: PublicKey = None) -> None:
     """Replace a site's key. Restart the site with the new one."""
     from ttpfl.flower import control
-    from ttpfl.flower.folder import Federation
 
-    control.rotate(Federation.read(home), site, public_key)
-    typer.echo(f"{site} has a new key; the old one is not accepted any more")
+    control.rotate(_read(home), site, public_key)
+    typer.echo(f"{site} has a new key; the old one is revoked")
 
 
 @app.command()
 def revoke(home: Home, site: Site) -> None:
     """Revoke a site's key."""
     from ttpfl.flower import control
-    from ttpfl.flower.folder import Federation
 
-    control.revoke(Federation.read(home), site)
-    typer.echo(f"{site} is locked out")
+    control.revoke(_read(home), site)
+    typer.echo(f"the key of {site} is revoked")
 
 
 @app.command()
 def renew(home: Home) -> None:
     """Renew the server certificate and the scripts. Restart the server afterwards."""
     from ttpfl.flower import create
-    from ttpfl.flower.folder import VERSION, Federation
+    from ttpfl.flower.folder import VERSION
 
-    federation = Federation.read(home)
+    federation = _read(home)
     create.renew(federation)
-    typer.echo("there is a new server certificate: restart the server")
+    typer.echo("server certificate renewed: restart the server")
     if federation.version != VERSION:
-        typer.echo("the start scripts are new as well: give each site start.sh, site.service and README.md")
+        typer.echo("start scripts renewed: send start.sh, site.service and README.md to each site")
 
 
 @app.command()
 def serve(home: Home) -> None:
-    """Run the server. Sites use its port; orders go over a socket of your user."""
-    from ttpfl.flower.folder import Federation
+    """Run the server. Sites use its port; commands use a local socket."""
     from ttpfl.flower.superlink import serve
 
-    serve(Federation.read(home))
+    serve(_read(home))
 
 
 @app.command()
 def join(
-    folder: Annotated[Path, typer.Argument(help="Site folder.", file_okay=False, exists=True)],
+    folder: Folder,
     superlink: Annotated[str, typer.Option(help="Server as host:port.")],
     _port: Annotated[int | None, typer.Option("--port", hidden=True)] = None,  # of older start scripts
 ) -> None:
@@ -148,9 +149,8 @@ def join(
 def runs(home: Home) -> None:
     """List the newest runs."""
     from ttpfl.flower import control
-    from ttpfl.flower.folder import Federation
 
-    for number, status in control.runs(Federation.read(home)).items():
+    for number, status in control.runs(_read(home)).items():
         typer.echo(f"{number}: {status}")
 
 
@@ -158,23 +158,20 @@ def runs(home: Home) -> None:
 def stop(home: Home, run: Annotated[int, typer.Argument(help="Run number.", min=0)]) -> None:
     """Stop a run. Continue it with --resume."""
     from ttpfl.flower import control
-    from ttpfl.flower.folder import Federation
 
-    control.stop_run(Federation.read(home), run)
-    typer.echo(f"run {run} is stopped")
+    control.stop_run(_read(home), run)
+    typer.echo(f"run {run} stopped")
 
 
 @app.command()
-def key(
-    folder: Annotated[Path, typer.Argument(help="Site folder.", file_okay=False, exists=True)],
-) -> None:
+def key(folder: Folder) -> None:
     """Create a site's key pair. Send key.pub to the server's operator."""
     from ttpfl.flower.certificates import make_node_key
     from ttpfl.flower.identity import fingerprint_of
 
     make_node_key(folder / "key")
-    typer.echo(f"{folder / 'key'} stays here; {folder / 'key.pub'} is for the server's operator")
-    typer.echo(f"its fingerprint is {fingerprint_of((folder / 'key.pub').read_bytes())}")
+    typer.echo(f"keep {folder / 'key'} here; send {folder / 'key.pub'} to the server's operator")
+    typer.echo(f"fingerprint: {fingerprint_of((folder / 'key.pub').read_bytes())}")
 
 
 @app.command()
@@ -187,5 +184,5 @@ def noise(
     """Compute the --noise for a privacy budget."""
     from ttpfl.federation.accountant import SENSITIVITY, noise_for
 
-    found = noise_for(epsilon, rounds, delta, SENSITIVITY["local" if local else "central"])
-    typer.echo(f"{found:.6g}")
+    multiplier = noise_for(epsilon, rounds, delta, SENSITIVITY["local" if local else "central"])
+    typer.echo(f"{multiplier:.6g}")

@@ -1,11 +1,14 @@
-"""Files of weights that do not say what they are: options for that, and the model that comes of both."""
+"""Weights that `ttpfl train` did not write: options that describe them, and the model they belong to."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttpfl.cli.options import Arch
+from ttpfl.cli.words import option_name
 from ttpfl.errors import DataError, ModelError
 from ttpfl.limits import MOST_CLASSES
 from ttpfl.reading import read_bytes
@@ -16,59 +19,61 @@ if TYPE_CHECKING:
     from ttpfl.models import Signature
 
 
-def _option(help: str) -> Any:
-    panel = "For weights that `ttpfl train` did not write"
-    return typer.Option(help=help, rich_help_panel=panel, show_default=False)
+@dataclass(frozen=True)
+class WeightsOptions:
+    """What a weights file may not say: its network, and what that takes and predicts."""
 
-
-Classes = Annotated[
-    str | None, _option("Number of classes, comma-separated names, or a file with one name per line.")
-]
-ImageSize = Annotated[str | None, _option("Image size: 32 or 24x32 (height x width).")]
-Mean = Annotated[str | None, _option("Mean of red, green and blue, such as 0.485,0.456,0.406.")]
-Std = Annotated[str | None, _option("Standard deviation of red, green and blue, such as 0.229,0.224,0.225.")]
+    arch: Arch = None
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Number of classes, comma-separated names, or a file with one name per line."),
+    ] = None
+    image_size: Annotated[str | None, typer.Option(help="Image size: 32 or 24x32 (height x width).")] = None
+    mean: Annotated[
+        str | None, typer.Option(help="Mean of red, green and blue, such as 0.485,0.456,0.406.")
+    ] = None
+    std: Annotated[
+        str | None,
+        typer.Option(help="Standard deviation of red, green and blue, such as 0.229,0.224,0.225."),
+    ] = None
 
 
 def model_in(
-    path: Path, arch: str | None, **given: str | None
+    path: Path, arch: str | None, **options: str | None
 ) -> "tuple[nn.Module, Signature, dict[str, Any]]":
-    """The model in a file, what it takes and answers, and the file's card.
-
-    What is given overrules what the file says.
-    """
+    """The model in a file, its signature, and the file's card; options override the card."""
     from ttpfl.models import Signature
     from ttpfl.models.build import arguments_for
     from ttpfl.models.files import read_card
 
     card = read_card(path)
-    known = card.get("signature", {})
-    if not isinstance(known, dict):
-        raise ModelError(f"{path} has a signature that is no table but {known!r:.60}: get it again")
-    said = {**known, **{name: _read(name, text) for name, text in given.items() if text}}
+    stored = card.get("signature", {})
+    if not isinstance(stored, dict):
+        raise ModelError(f"{path} has a signature that is no table but {stored!r:.60}: get the file again")
+    parts = {**stored, **{name: _read(name, text) for name, text in options.items() if text}}
     missing = ["arch"] if arch is None and "build" not in card else []
-    missing += [name for name in _READERS if name not in said]
+    missing += [name for name in _READERS if name not in parts]
     if missing:
-        options = " ".join(map(_spelled, missing))
-        raise ModelError(f"{path} does not say all that is needed to use it: add {options}")
-    signature = Signature.read(said)
-    facts = arguments_for(arch, len(signature.classes), signature.image_size) if arch else {}
-    model, card = trained_model(path, arch, **facts)
+        raise ModelError(f"{path} does not describe its model: add {' '.join(map(option_name, missing))}")
+    signature = Signature.read(parts)
+    build = arguments_for(arch, len(signature.classes), signature.image_size) if arch else {}
+    model, card = trained_model(path, arch, **build)
     signature.check_fits(model)
     return model, signature, card
 
 
-def trained_model(path: Path, arch: str | None, **facts: Any) -> "tuple[nn.Module, dict[str, Any]]":
-    """The model in a file and the file's card; `arch`, if given, builds the network and gets the `facts`."""
+def trained_model(path: Path, arch: str | None, **build: Any) -> "tuple[nn.Module, dict[str, Any]]":
+    """The model in a file and the file's card; `arch` and `build` override how the card builds it."""
     from ttpfl.models import load_model
     from ttpfl.models.build import rebuild
     from ttpfl.models.files import read_card
 
     if arch is None:
         return load_model(path)
-    built = read_card(path).get("build", {})
-    if not isinstance(built, dict):
-        raise ModelError(f"{path} says that its network is built with {built!r:.60}: get it again")
-    return load_model(path, rebuild({**built, **facts, "name": arch}))
+    stored = read_card(path).get("build", {})
+    if not isinstance(stored, dict):
+        raise ModelError(f"{path} says that its network is built with {stored!r:.60}: get the file again")
+    return load_model(path, rebuild({**stored, **build, "name": arch}))
 
 
 def _read(name: str, text: str) -> list[Any]:
@@ -85,11 +90,7 @@ def _read(name: str, text: str) -> list[Any]:
     try:
         return reader(text)
     except ValueError:
-        raise DataError(f"{_spelled(name)} {text}: it takes {takes}") from None
-
-
-def _spelled(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+        raise DataError(f"{option_name(name)} {text}: it takes {takes}") from None
 
 
 def _classes(text: str) -> list[str]:
@@ -117,10 +118,7 @@ def _colours(text: str) -> list[float]:
 
 
 _READERS: dict[str, tuple[Callable[[str], list[Any]], str]] = {
-    "classes": (
-        _classes,
-        f"a number, names with commas between them, or a file of names; at most {MOST_CLASSES}",
-    ),
+    "classes": (_classes, f"a number, comma-separated names, or a file of names; at most {MOST_CLASSES}"),
     "image_size": (_sides, "a side, or height and width, such as 32 or 24x32"),
     "mean": (_colours, "a number for each of red, green and blue"),
     "std": (_colours, "a number for each of red, green and blue"),

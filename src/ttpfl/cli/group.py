@@ -1,52 +1,41 @@
-"""The group of all commands: their order, `--debug` anywhere, and errors in words."""
+"""The group of all commands: their order, `--debug` anywhere, and errors as messages."""
 
-import inspect
 from typing import Any, ClassVar
 
 from typer.core import TyperGroup
 
-from ttpfl.cli.errors import DEBUG, in_words, usage_in_words
+from ttpfl.cli.errors import DEBUG, reporting_errors, reporting_usage_errors
 from ttpfl.cli.messages import speaking_for
 
 
-def paragraphs(docstring: str | None) -> str:
-    r"""A docstring without the line breaks inside its paragraphs, which typer would keep.
-
-    >>> paragraphs("Train.\n\n    It takes\n    long.")
-    'Train.\n\nIt takes long.'
-    """
-    parts = inspect.cleandoc(docstring or "").split("\n\n")
-    return "\n\n".join(" ".join(part.split()) for part in parts)
-
-
 class Commands(TyperGroup):
-    """Commands in a given order, whose errors become a line or two on stderr and an exit code."""
+    """Commands in a given order, whose errors become messages and exit codes."""
 
     order: ClassVar[tuple[str, ...]] = ()
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the order of use, where typer has groups after all others; those without a place come last."""
+        """In the given order; typer would put groups last."""
         places = {name: place for place, name in enumerate(self.order)}
         return sorted(super().list_commands(ctx), key=lambda name: places.get(name, len(places)))
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Understand what the user wrote before the command's name."""
-        with usage_in_words():
+        """Parse the options before the command's name."""
+        with reporting_usage_errors():
             return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`--debug` may stand anywhere: whoever is told to run again with it adds it at the end."""
+        """Accept `--debug` anywhere: users who are asked for it append it to their command."""
         end = args.index("--") if "--" in args else len(args)
         if DEBUG in args[:end]:
             args = [DEBUG, *(word for word in args[:end] if word != DEBUG), *args[end:]]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that the user chose."""
+        """Run the chosen command."""
 
         def command() -> str | None:
             name: str | None = ctx.invoked_subcommand
             return name
 
-        with in_words(ctx.params["debug"], command), speaking_for(command):
+        with speaking_for(command), reporting_errors(ctx.params["debug"]):
             return super().invoke(ctx)

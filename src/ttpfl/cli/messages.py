@@ -1,4 +1,4 @@
-"""What people are told beside the result: on stderr."""
+"""Messages to the user on stderr; stdout is for results."""
 
 import logging
 import warnings
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ttpfl.cli.words import as_options
 from ttpfl.errors import TtpflWarning
 from ttpfl.printable import printable
 
@@ -13,20 +14,20 @@ _commands: list[Callable[[], str | None]] = []
 
 
 def say(text: str, style: str | None = None) -> None:
-    """A line, as long as it is; above the live display, while there is one."""
+    """Print a line, however long; above the live display, if there is one."""
     from ttpfl.cli.progress import stderr
 
     stderr().print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:
-    """Something that does not keep the command from going on."""
+    """Print a warning."""
     say(f"warning: {text}", "yellow")
 
 
 @contextmanager
 def speaking_for(command: Callable[[], str | None]) -> Iterator[None]:
-    """Warnings meanwhile are for users of this command, who know the library's arguments by other names."""
+    """Messages of the library name the options of this command instead of arguments."""
     _commands.append(command)
     try:
         yield
@@ -34,27 +35,26 @@ def speaking_for(command: Callable[[], str | None]) -> Iterator[None]:
         _commands.pop()
 
 
+def for_users(text: str) -> str:
+    """A message of the library, as users of the running command understand it."""
+    return as_options(text, _commands[-1]() if _commands else None)
+
+
 def show_warnings() -> None:
-    """The library's warnings look like the command line's own, and name its options."""
+    """Show the library's warnings and log as messages of the command line."""
     logging.getLogger("ttpfl").addHandler(_Warnings(logging.WARNING))
     warnings.simplefilter("always", TtpflWarning)
-    others = warnings.showwarning
+    show_others = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, TtpflWarning):
-            _warn_in_options(str(message))
+            warn(for_users(str(message)))
         else:
-            others(message, category, *where, **more)
+            show_others(message, category, *where, **more)
 
     warnings.showwarning = show
 
 
 class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        _warn_in_options(record.getMessage())
-
-
-def _warn_in_options(text: str) -> None:
-    from ttpfl.cli.words import as_options
-
-    warn(as_options(text, _commands[-1]() if _commands else None))
+        warn(for_users(record.getMessage()))

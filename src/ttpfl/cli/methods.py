@@ -1,15 +1,12 @@
-"""`ttpfl methods`: which test-time methods there are, and what can be chosen about them."""
+"""`ttpfl methods`: the available test-time methods and their hyper-parameters."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ttpfl.cli import completion
 from ttpfl.cli.options import Json
 from ttpfl.cli.output import answer, rows_table
-
-if TYPE_CHECKING:
-    from ttpfl.methods.table import Entry
 
 
 def methods(
@@ -25,33 +22,22 @@ def methods(
     json: Json = False,
 ) -> None:
     """List test-time methods, or show one method's hyper-parameters."""
-    from ttpfl.methods.table import entries, tables
+    from ttpfl.methods.table import entries, shown, tables
 
-    found = entries(None if name is None else [name])
-    facts = found if name is None else found[0]
+    listed = entries(None if name is None else [name])
+    facts = listed if name is None else listed[0]
     if as_markdown:
-        answer(facts, *tables(found), as_json=json)
-    elif name is None:
-        answer(facts, rows_table([_row(each) for each in found]), as_json=json)
-    else:
-        parameters = _parameters(found[0])
-        table = rows_table(parameters) if parameters else "no hyper-parameters"
-        answer(facts, _words(found[0]), table, as_json=json)
-
-
-def _row(method: "Entry") -> dict[str, str]:
-    return {
-        "name": method.name,
-        "what adapts": method.adapts,
-        "needs": method.needs,
-        "paper": method.paper or "none",
-    }
-
-
-def _parameters(method: "Entry") -> list[dict[str, str]]:
-    from ttpfl.methods.table import shown
-
-    return [
+        answer(facts, *tables(listed), as_json=json)
+        return
+    if name is None:
+        rows = [
+            {"name": one.name, "what adapts": one.adapts, "needs": one.needs, "paper": one.paper or "none"}
+            for one in listed
+        ]
+        answer(facts, rows_table(rows), as_json=json)
+        return
+    method = listed[0]
+    rows = [
         {
             "hyper-parameter": one.name,
             "default": shown(one.default),
@@ -60,8 +46,5 @@ def _parameters(method: "Entry") -> list[dict[str, str]]:
         }
         for one in method.hyper_parameters
     ]
-
-
-def _words(method: "Entry") -> str:
-    parts = [f"{method.name}: {method.adapts}", method.details, f"needs: {method.needs}"]
-    return "\n".join(filter(None, parts))
+    words = filter(None, [f"{name}: {method.adapts}", method.details, f"needs: {method.needs}"])
+    answer(facts, *words, rows_table(rows) if rows else "no hyper-parameters", as_json=json)

@@ -1,10 +1,10 @@
-"""What commands answer, on stdout: words and tables for people or, with `--json`, facts for programs."""
+"""Results on stdout: text and tables for people or, with `--json`, facts for programs."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -13,13 +13,13 @@ from ttpfl.printable import printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-WIDE = 1000  # columns where the reader is not a terminal but a file or a program
+WIDE = 1000  # columns, for files and pipes
 
 
 def answer(facts: Any, *words: "str | Table", as_json: bool) -> None:
-    """Either the facts as JSON and nothing else, or the words."""
+    """Print the facts as JSON, or else the words."""
     if as_json:
-        # What is escaped then can only be inside of texts, where JSON has the same escapes.
+        # Only strings can have characters to escape, and JSON has the same escapes.
         typer.echo(printable(json.dumps(plain(facts), indent=2, ensure_ascii=False, allow_nan=False)))
         return
     for part in words:
@@ -30,7 +30,7 @@ def answer(facts: Any, *words: "str | Table", as_json: bool) -> None:
 
 
 def print_table(table: "Table") -> None:
-    """To stdout, as wide as it is; in a terminal, columns that ask for a share of the width get it."""
+    """Print a table in full width; in a terminal, columns with a ratio share the width."""
     from rich.console import Console
     from rich.segment import Segments
 
@@ -38,26 +38,27 @@ def print_table(table: "Table") -> None:
     table.expand = console.is_terminal and any(column.ratio for column in table.columns)
     if not console.is_terminal:
         console.width = WIDE
-    # Texts from elsewhere are in its cells; rich's own colours are no texts.
+    # Cells may hold text from elsewhere; rich's own colours are no text.
     shown = [segment._replace(text=printable(segment.text)) for segment in console.render(table)]
     console.print(Segments(shown), end="")
 
 
-def rows_table(rows: Sequence[Mapping[str, str]]) -> "Table":
-    """Rows with the same keys as a table whose long cells are wrapped."""
+def rows_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = ()) -> "Table":
+    """Rows with the same keys as a table that wraps long cells; `right` names columns of numbers."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
     for number, title in enumerate(rows[0]):
-        table.add_column(title, style=None if number else "bold", no_wrap=not number)
+        justify: Literal["left", "right"] = "right" if title in right else "left"
+        table.add_column(title, style=None if number else "bold", no_wrap=not number, justify=justify)
     for row in rows:
         table.add_row(*row.values())
     return table
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it: dataclasses and mappings as objects, numbers that are not finite as null.
+    """A value for JSON: dataclasses and mappings become objects, non-finite numbers null.
 
     >>> plain({"accuracy": (0.5, float("nan"))})
     {'accuracy': [0.5, None]}

@@ -1,26 +1,53 @@
-"""`ttpfl personalize`: from unlabelled pictures, in folders or from a pipe, to predictions."""
+"""`ttpfl personalize`: predictions for unlabelled pictures, from folders or a pipe."""
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttpfl.cli.foreign import Classes, ImageSize, Mean, Std, model_in
+from ttpfl.cli.foreign import WeightsOptions, model_in
 from ttpfl.cli.messages import say, warn
-from ttpfl.cli.options import Arch
+from ttpfl.cli.option_groups import with_groups
+from ttpfl.cli.options import file_option
 from ttpfl.errors import DataError
 from ttpfl.printable import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from ttpfl.data.pictures import Unreadable
+    from ttpfl.folder_stream import Prediction
+
 MANY = 100  # pictures; fewer may well be all of one class
 
 
+@dataclass(frozen=True)
+class OutputOptions:
+    """What is written for each picture, and where to."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write. It appears once it is complete.", dir_okay=False, show_default="stdout"
+        ),
+    ] = None
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Add all class probabilities.")] = (
+        False
+    )
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of CSV.")] = (
+        False
+    )
+
+
+@with_groups(
+    {"For weights that `ttpfl train` did not write": ("arch", "classes", "image_size", "mean", "std")}
+)
 def personalize(
     pictures: Annotated[
         list[str],
@@ -32,13 +59,10 @@ def personalize(
     model: Annotated[
         Path, typer.Option(help="Model file of `ttpfl train`, or any weights file.", dir_okay=False)
     ],
+    weights: WeightsOptions,
+    output: OutputOptions,
     rates: Annotated[
-        Path | None,
-        typer.Option(
-            help="Rates file of `ttpfl learn`. Without it, the model does not adapt.",
-            dir_okay=False,
-            show_default=False,
-        ),
+        Path | None, file_option("Rates file of `ttpfl learn`. Without it, the model does not adapt.")
     ] = None,
     mode: Annotated[
         str | None,
@@ -49,96 +73,87 @@ def personalize(
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Batch size.")] = 20,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Add all class probabilities.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File to write. It appears once it is complete.",
-            dir_okay=False,
-            show_default="stdout",
-        ),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line instead of CSV.")
-    ] = False,
-    arch: Arch = None,
-    classes: Classes = None,
-    image_size: ImageSize = None,
-    mean: Mean = None,
-    std: Std = None,
 ) -> None:
     """Classify unlabelled pictures while adapting to them.
 
     Prints path, class and confidence of each picture. Unreadable pictures are reported on stderr and
     skipped; it is an error only if none can be read.
     """
-    from ttpfl.cli.predictions import opened, writer
-    from ttpfl.cli.progress import progress
-    from ttpfl.data.pictures import Unreadable
     from ttpfl.folder_stream import predict_pictures
 
     if mode is not None and rates is None:
         raise typer.BadParameter("nothing adapts without --rates", param_hint="--mode")
-    given = {"classes": classes, "image_size": image_size, "mean": mean, "std": std}
-    network, signature, card = model_in(model, arch, **given)
-    _tell_of_chance(model, card)
+    network, signature, card = model_in(model, **vars(weights))
+    _warn_of_chance(model, card)
     predictor = _predictor(network, rates, mode or "online")
-    paths = _tell_of_resizing(_paths(pictures), signature.image_size)
+    paths = _announce_resizing(_paths(pictures), signature.image_size)
     stream = predict_pictures(predictor, paths, signature, batch_size)
-    done = unreadable = 0
-    labels: set[str] = set()
-    # A bar between lines of output would be in the way.
-    show = out is not None or not sys.stdout.isatty()
-    with opened(out) as text, progress("predicting", "picture", show=show, patient=True) as advance:
-        write = writer(text, signature.classes, probabilities, json)
-        for found in stream:
-            if isinstance(found, Unreadable):
-                warn(one_line(f"{found.path} is left out, since it cannot be read: {found.reason}"))
-                unreadable += 1
-            else:
-                write(found)
-                labels.add(found.label)
-                done += 1
-                advance(done, None)
-        if not done:
-            raise DataError(_nothing(pictures, unreadable))
+    labels, unreadable = _write_all(stream, signature.classes, output, pictures)
+    done = labels.total()
     if unreadable:
         warn(f"{unreadable} of {done + unreadable} pictures could not be read")
     if done >= MANY and len(labels) == 1:
         advice = "check the model and its --mean and --std" if rates is None else "compare without --rates"
-        warn(f"all {done} pictures were given the same class, {labels.pop()!r}: {advice}")
+        warn(f"all {done} pictures were given the same class, {next(iter(labels))!r}: {advice}")
 
 
-def _tell_of_chance(model: Path, card: dict[str, Any]) -> None:
-    """What `ttpfl train` found out about the model, where it is bad and the card says so in full."""
-    found = card.get("checked")
-    if not isinstance(found, dict) or found.get("at_chance") is not True:
+def _write_all(
+    stream: "Iterable[Prediction | Unreadable]",
+    classes: tuple[str, ...],
+    output: OutputOptions,
+    places: list[str],
+) -> tuple[Counter[str], int]:
+    """Write each prediction as it comes; how many have each label, and how many pictures are unreadable."""
+    from ttpfl.cli.predictions import opened, writer
+    from ttpfl.cli.progress import progress
+    from ttpfl.data.pictures import Unreadable
+
+    labels, unreadable = Counter[str](), 0
+    # A bar between lines of output would be in the way.
+    show = output.out is not None or not sys.stdout.isatty()
+    with opened(output.out) as text, progress("predicting", "picture", show=show, patient=True) as advance:
+        write = writer(text, classes, output.probabilities, output.json)
+        for outcome in stream:
+            if isinstance(outcome, Unreadable):
+                warn(one_line(f"{outcome.path} is skipped, since it cannot be read: {outcome.reason}"))
+                unreadable += 1
+            else:
+                write(outcome)
+                labels[outcome.label] += 1
+                advance(labels.total(), None)
+        if not labels:  # an error before the file is complete, so that none is left behind
+            raise DataError(_no_picture(places, unreadable))
+    return labels, unreadable
+
+
+def _warn_of_chance(model: Path, card: dict[str, Any]) -> None:
+    """Repeat what `ttpfl train` found out about a bad model, if the card says it in full."""
+    checked = card.get("checked")
+    if not isinstance(checked, dict) or checked.get("at_chance") is not True:
         return
-    accuracy, chance = found.get("validation_accuracy"), found.get("chance")
-    if _is_share(accuracy) and _is_share(chance):
+    accuracy, chance = checked.get("validation_accuracy"), checked.get("chance")
+    if _is_fraction(accuracy) and _is_fraction(chance):
         warn(
             f"{model} is no better than chance: accuracy {accuracy:.1%} on its source clients' validation "
-            f"data, {chance:.1%} by always predicting the commonest class"
+            f"data, {chance:.1%} by always predicting the most common class"
         )
 
 
-def _is_share(value: Any) -> bool:
+def _is_fraction(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= 1
 
 
-def _tell_of_resizing(paths: Iterable[str], size: tuple[int, int]) -> Iterator[str]:
-    """The same paths; once, at the first picture of another size, a line that says what happens to it."""
+def _announce_resizing(paths: Iterable[str], size: tuple[int, int]) -> Iterator[str]:
+    """The same paths; the first picture of another size is announced."""
     from ttpfl.data.extras import extra
     from ttpfl.reading import open_regular
 
-    told = False
+    announced = False
     for path in paths:
-        if not told:
-            # What cannot be read is told later. A camera may have been held upright.
+        if not announced:
+            # Unreadable pictures are reported later. A camera may have been held upright.
             with suppress(Exception), open_regular(path) as file, extra("PIL.Image").open(file) as picture:
-                if told := picture.size not in (size[::-1], size):
+                if announced := picture.size not in (size[::-1], size):
                     wide, high = picture.size
                     say(f"pictures are resized to {size[1]}x{size[0]} for the model; {path} is {wide}x{high}")
         yield path
@@ -155,7 +170,7 @@ def _predictor(network: "nn.Module", rates: Path | None, mode: str) -> "Callable
 
 
 def _paths(places: Iterable[str]) -> Iterator[str]:
-    """The pictures' paths, one after the other: no list of all of them is ever made."""
+    """The paths of all pictures, never as a list: there may be very many."""
     from ttpfl.data.pictures import pictures_below
 
     for place in places:
@@ -168,7 +183,7 @@ def _paths(places: Iterable[str]) -> Iterator[str]:
             yield place
 
 
-def _nothing(places: list[str], unreadable: int) -> str:
+def _no_picture(places: list[str], unreadable: int) -> str:
     if unreadable:
         return (
             "the picture could not be read"

@@ -1,4 +1,4 @@
-"""Predictions as lines of text, each as soon as it is there."""
+"""Predictions as lines of text, each written as soon as it is there."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ttpfl.files import written_in_one_step
 from ttpfl.printable import printable
@@ -15,15 +15,15 @@ from ttpfl.printable import printable
 if TYPE_CHECKING:
     from ttpfl.folder_stream import Prediction
 
-# Names of files may be any bytes; they are written as they were read.
+# File names may be any bytes; they are written as they were read.
 ERRORS = "surrogateescape"
-# Spreadsheets skip blanks before them, and take the full-width forms for the same.
+# Spreadsheets skip blanks before these, and treat the full-width forms alike.
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 @contextmanager
 def opened(out: Path | None) -> Iterator[TextIO]:
-    """Stdout, or a file that is there once it is complete."""
+    """Stdout, or a file that appears once it is complete."""
     if out is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors=ERRORS)
@@ -36,41 +36,41 @@ def opened(out: Path | None) -> Iterator[TextIO]:
 
 
 def cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: what begins like one gets an apostrophe.
+    """The text, with an apostrophe if a spreadsheet would take it for a formula.
 
     >>> cell("=1+1"), cell("cat")
     ("'=1+1", 'cat')
     """
-    begins = text.startswith(("\t", "\r", "\n")) or text.lstrip().startswith(_FORMULA)
-    return f"'{text}" if begins else text
+    is_formula = text.startswith(("\t", "\r", "\n")) or text.lstrip().startswith(_FORMULA)
+    return f"'{text}" if is_formula else text
 
 
 def writer(
     stream: TextIO, classes: tuple[str, ...], probabilities: bool, as_json: bool
 ) -> "Callable[[Prediction], None]":
     """A function that writes a prediction: a JSON object, or a line of CSV under a header."""
-    if as_json:
-
-        def write_object(found: "Prediction") -> None:
-            facts = {"path": found.path, "class": found.label, "confidence": round(found.confidence, 6)}
-            if probabilities:
-                rounded = (round(value, 6) for value in found.probabilities)
-                facts["probabilities"] = dict(zip(classes, rounded, strict=True))
-            print(json.dumps(facts), file=stream, flush=True)
-
-        return write_object
     rows = csv.writer(stream, lineterminator="\n")
-    # Whoever looks at a terminal gets no control characters; programs get names as they are.
+    # Terminals get no control characters; programs get names as they are.
     shown = printable if stream.isatty() else str
-    names = [shown(cell(name)) for name in classes if probabilities]
-    header = [["path", "class", "confidence", *names]]
+    header = [["path", "class", "confidence", *(shown(cell(name)) for name in classes if probabilities)]]
 
-    def write_row(found: "Prediction") -> None:
-        if header:  # not before there is a first line: whatever fails leaves nothing behind
+    def write_object(prediction: "Prediction") -> None:
+        facts: dict[str, Any] = {
+            "path": prediction.path,
+            "class": prediction.label,
+            "confidence": round(prediction.confidence, 6),
+        }
+        if probabilities:
+            rounded = (round(value, 6) for value in prediction.probabilities)
+            facts["probabilities"] = dict(zip(classes, rounded, strict=True))
+        print(json.dumps(facts), file=stream, flush=True)
+
+    def write_row(prediction: "Prediction") -> None:
+        if header:  # only with the first row, so that a failure leaves nothing behind
             rows.writerow(header.pop())
-        values = (found.confidence, *(found.probabilities if probabilities else ()))
-        texts = (shown(cell(text)) for text in (found.path, found.label))
+        texts = (shown(cell(text)) for text in (prediction.path, prediction.label))
+        values = (prediction.confidence, *(prediction.probabilities if probabilities else ()))
         rows.writerow([*texts, *(f"{value:.6f}" for value in values)])
         stream.flush()
 
-    return write_row
+    return write_object if as_json else write_row

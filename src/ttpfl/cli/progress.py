@@ -1,4 +1,4 @@
-"""What a command is doing, on stderr: a live bar in a terminal, plain lines in files and pipes."""
+"""Progress on stderr: a live bar in a terminal, plain lines in files and pipes."""
 
 import sys
 import time
@@ -13,23 +13,22 @@ from rich.table import Column
 if TYPE_CHECKING:
     from ttpfl.federation.progress import Advance
 
-INTERVAL = 10.0
-"""Seconds between plain lines."""
+INTERVAL = 10.0  # seconds between plain lines
 
 _open: list[Progress] = []
-"""The live display, while there is one; it puts itself before stderr, which is no terminal then."""
+"""The live display, if there is one; meanwhile it takes the place of stderr, which is no terminal then."""
 
 
 @contextmanager
 def progress(title: str, unit: str, *, show: bool = True, patient: bool = False) -> Iterator["Advance"]:
-    """Show how work goes on that is counted in `unit`; stdout is for results and stays free.
+    """Show the progress of work that is counted in `unit`.
 
     Args:
         title: what is done.
         unit: what is counted: "round" makes "round 3 of 20".
         show: whether to show anything.
-        patient: wait for the first of it to be done and, without a terminal, for so long that somebody may
-            wonder; for commands that mostly take seconds.
+        patient: show nothing before the first unit is done and, without a terminal, before `INTERVAL` is
+            over; for commands that usually take seconds.
 
     >>> with progress("counting", "step", show=False) as advance:
     ...     advance(1, 2)
@@ -46,7 +45,7 @@ def progress(title: str, unit: str, *, show: bool = True, patient: bool = False)
 
 
 def stderr() -> Console:
-    """Where to print on stderr: what is printed past a live display would end up in its last line."""
+    """The console for messages: what bypassed a live display would garble its last line."""
     return _open[0].console if _open else Console(stderr=True)
 
 
@@ -61,35 +60,35 @@ def numbered(*titles: str) -> list[str]:
 
 @contextmanager
 def bar(title: str, unit: str, console: Console, patient: bool = False) -> Iterator["Advance"]:
-    """The title, and below it a bar, which is redrawn when something is done."""
-    pace, task = Pace(), None
+    """The title and a bar below it, redrawn with each advance."""
+    pace, task = Pace(unit), None
 
-    def say_title() -> None:
+    def print_title() -> None:
         display.console.print(title, markup=False, highlight=False)
 
     def advance(done: int, total: int | None, figures: str = "", /) -> None:
         nonlocal task
         if task is None:
             if patient:
-                say_title()
+                print_title()
             task = display.add_task("", words="")
-        words = in_words(unit, done, total, figures, pace.left(done, total))
+        words = pace.words(done, total, figures)
         display.update(task, completed=done, total=total, words=words, refresh=True)
 
     with _display(console) as display:
         if not patient:
-            say_title()
+            print_title()
         yield advance
 
 
 @contextmanager
 def _display(console: Console) -> Iterator[Progress]:
-    """The live display, of which a terminal has one: work within work is a line of it."""
+    """The live display, of which a terminal has one: nested work gets a line in it."""
     if _open:
         yield _open[0]
         return
     words = TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=False))
-    # No thread of its own: work that is watched may fork processes.
+    # Without a refreshing thread: the work may fork processes.
     with Progress(TextColumn(" "), BarColumn(10), words, console=console, auto_refresh=False) as display:
         _open.append(display)
         try:
@@ -106,12 +105,12 @@ def lines(
     patient: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator["Advance"]:
-    """A line for the first of the work, the last, and one now and then between them."""
-    pace, last = Pace(clock), ""
+    """The title, a line for the first and the last unit, and one per `INTERVAL` in between."""
+    pace, pending = Pace(unit, clock), ""
     due = clock() + INTERVAL if patient else 0.0
     titled = False
 
-    def say(text: str) -> None:
+    def write(text: str = "") -> None:
         nonlocal titled
         if not titled:
             print(title, file=stream)
@@ -121,58 +120,50 @@ def lines(
         stream.flush()
 
     def advance(done: int, total: int | None, figures: str = "", /) -> None:
-        nonlocal last, due
-        last = in_words(unit, done, total, figures, pace.left(done, total))
+        nonlocal pending, due
+        pending = pace.words(done, total, figures)
         if clock() >= due or (titled and done == total):
-            say(last)
-            last, due = "", clock() + INTERVAL
+            write(pending)
+            pending, due = "", clock() + INTERVAL
 
     if not patient:
-        say("")
+        write()
     try:
         yield advance
     finally:
-        if last and (titled or clock() >= due):
-            say(last)
+        if pending and (titled or clock() >= due):
+            write(pending)
 
 
 class Pace:
-    """How long the rest will take, if it goes on as it did so far.
+    """How far the work is, and how long the rest takes at the pace so far.
 
     >>> clock = iter([0.0, 20.0, 30.0]).__next__
-    >>> pace = Pace(clock)
-    >>> pace.left(151, 200), pace.left(152, 200)  # 150 were there before
-    (980.0, 720.0)
+    >>> pace = Pace("round", clock)
+    >>> pace.words(151, 200)  # an earlier run did 150
+    'round 151 of 200, 16 min 20 s left'
+    >>> pace.words(152, None, "loss 1.23")
+    'round 152, loss 1.23'
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._begin = clock, clock()
+    def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._unit, self._clock, self._start = unit, clock, clock()
         self._before: int | None = None
 
-    def left(self, done: int, total: int | None) -> float | None:
-        """Seconds; None where nobody knows how much there is to do."""
-        if self._before is None:  # what an earlier run left was not done now
+    def words(self, done: int, total: int | None, figures: str = "") -> str:
+        """The progress in words."""
+        if self._before is None:
             self._before = done - 1
-        passed = self._clock() - self._begin
-        return None if total is None else passed / max(1, done - self._before) * (total - done)
-
-
-def in_words(unit: str, done: int, total: int | None, figures: str, left: float | None) -> str:
-    """How far it is.
-
-    >>> in_words("round", 30, 200, "loss 1.23", 130.4)
-    'round 30 of 200, loss 1.23, 2 min 10 s left'
-    >>> in_words("picture", 7, None, "", None)
-    'picture 7'
-    """
-    parts = [f"{unit} {done}" if total is None else f"{unit} {done} of {total}", figures]
-    if left is not None and done != total:
-        parts.append(f"{duration(left)} left")
-    return ", ".join(filter(None, parts))
+        passed = self._clock() - self._start
+        parts = [f"{self._unit} {done}" if total is None else f"{self._unit} {done} of {total}", figures]
+        if total is not None and done != total:
+            left = passed / max(1, done - self._before) * (total - done)
+            parts.append(f"{duration(left)} left")
+        return ", ".join(filter(None, parts))
 
 
 def duration(seconds: float) -> str:
-    """As people say it.
+    """A duration in words.
 
     >>> duration(8.2), duration(130), duration(3 * 3600 + 59)
     ('8 s', '2 min 10 s', '3 h 0 min')

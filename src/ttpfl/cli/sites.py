@@ -1,13 +1,17 @@
-"""`ttpfl train` and `ttpfl learn` with --engine flower: an order to a federation, and what comes of it."""
+"""`ttpfl train` and `ttpfl learn` with --engine flower: submit a run to a federation and wait for it."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ttpfl.cli.errors import resumable_command
 from ttpfl.cli.messages import say
+from ttpfl.cli.options import RunOptions, folder_option
 from ttpfl.cli.outcome import figures, report
+from ttpfl.cli.words import option_name
 from ttpfl.errors import FederationError
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 
@@ -17,133 +21,175 @@ if TYPE_CHECKING:
     from ttpfl.flower.patience import Patience
     from ttpfl.models import Signature
 
-LET_GO = 30.0  # seconds that a run which was stopped may take to let go of its folder
+LET_GO = 30.0  # seconds that a stopped run may take to release its folder
+
+
+@dataclass(frozen=True)
+class SiteOptions:
+    """Which engine runs the clients and, for real sites, how to reach them."""
+
+    engine: Annotated[str, typer.Option(help="Where clients run: local or flower.")] = "local"
+    federation: Annotated[Path | None, folder_option("Federation folder of `ttpfl flower init`.")] = None
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Wait for late replies after half arrived.", show_default="60"
+        ),
+    ] = None
+    longest: Annotated[
+        float | None,
+        typer.Option(min=1, metavar="SECONDS", help="Longest wait for replies.", show_default="3600"),
+    ] = None
+
+    def chosen(self, **local: object) -> bool:
+        """Whether clients are real sites; an option that only the other engine has is an error.
+
+        Args:
+            local: options for clients on this machine.
+        """
+        if self.engine not in ("local", "flower"):
+            raise typer.BadParameter(f"--engine is {self.engine!r}: it must be local or flower")
+        flower = self.engine == "flower"
+        other = "local" if flower else "flower"
+        for name, value in (local if flower else {**vars(self), "engine": None}).items():
+            if value is not None and value != []:
+                option = option_name(name)
+                raise typer.BadParameter(f"{option} goes with --engine {other}, not with {self.engine}")
+        if flower:
+            from ttpfl.flower.version import check_flower
+
+            check_flower()
+        return flower
+
+    @property
+    def home(self) -> Path:
+        """The federation's folder."""
+        if self.federation is None:
+            raise typer.BadParameter("--engine flower needs --federation, the folder of `ttpfl flower init`")
+        return self.federation
+
+    def patience(self) -> "Patience":
+        """How long to wait for sites; they may not take longer than the deadline to connect."""
+        from ttpfl.flower.patience import Patience
+
+        limits = {"deadline": self.deadline, "longest": self.longest}
+        patience = Patience(**{name: seconds for name, seconds in limits.items() if seconds is not None})
+        return replace(patience, connect=min(patience.connect, patience.deadline))
+
+
+@dataclass(frozen=True)
+class TrainSiteOptions(SiteOptions):
+    """For training also what the network must fit, since the data stays at the sites."""
+
+    classes: Annotated[
+        int | None, typer.Option(min=2, metavar="INTEGER", help="Number of classes at the sites.")
+    ] = None
+    image_size: Annotated[
+        int | None, typer.Option(min=1, metavar="INTEGER", help="Image size at the sites, in pixels.")
+    ] = None
+
+    def network(self, name: str) -> dict[str, Any]:
+        """How to build the network `name` for the sites' images."""
+        if self.classes is None or self.image_size is None:
+            raise typer.BadParameter("--engine flower needs --classes and --image-size")
+        return {"name": name, "num_classes": self.classes, "image_size": self.image_size}
 
 
 def learn_over_sites(
     model_file: Path,
     arch: str | None,
     rates: Path | None,
-    home: Path,
-    out: Path,
+    sites: SiteOptions,
+    run: RunOptions,
     settings: LearnSettings,
-    resume: bool,
-    patience: "Patience",
-    tensorboard: Path | None,
-    as_json: bool,
 ) -> None:
     """Learn rates on the sites' validation data."""
-    _check_folder(home, out, settings, resume)
-    begin = None if rates is None else str(rates.absolute())
-    _carry_out("learn", model_file, home, out, settings, patience, tensorboard, arch=arch, rates=begin)
-    report(out / "rates.safetensors", _history(out), as_json)
+    _check_folder(sites.home, run, settings)
+    start = None if rates is None else str(rates.absolute())
+    _carry_out("learn", model_file, sites, run, settings, arch=arch, rates=start)
+    report(run.out / "rates.safetensors", _history(run.out), run.json)
 
 
 def train_over_sites(
-    model: "nn.Module",
-    build: dict[str, Any],
-    home: Path,
-    out: Path,
-    settings: TrainSettings,
-    resume: bool,
-    patience: "Patience",
-    tensorboard: Path | None,
-    as_json: bool,
+    model: "nn.Module", build: dict[str, Any], sites: SiteOptions, run: RunOptions, settings: TrainSettings
 ) -> None:
     """Train a global model on the sites' data."""
     from ttpfl.models.files import save_model
 
-    _check_folder(home, out, settings, resume)
-    out.mkdir(parents=True, exist_ok=True)
-    begin = out / "begin.safetensors"
-    save_model(begin, model, build=build)
+    _check_folder(sites.home, run, settings)
+    run.out.mkdir(parents=True, exist_ok=True)
+    start = run.out / "begin.safetensors"
+    save_model(start, model, build=build)
     card = {"signature": asdict(_signature(build["num_classes"], build["image_size"]))}
-    _carry_out("train", begin, home, out, settings, patience, tensorboard, arch=build["name"], card=card)
-    report(out / "model.safetensors", _history(out), as_json)
+    _carry_out("train", start, sites, run, settings, arch=build["name"], card=card)
+    report(run.out / "model.safetensors", _history(run.out), run.json)
 
 
 def _signature(classes: int, image_size: int) -> "Signature":
-    """What a model over sites takes: all of them normalise as `ttpfl.data` does with data of one's own.
-
-    Names of classes are known to sites alone, if to anybody, so these are numbers.
-    """
+    """What the model takes. Sites normalise like the data set `arrays`; only they know class names."""
     from ttpfl.data import facts
     from ttpfl.models import Signature
 
-    known, names = facts("arrays"), tuple(str(number) for number in range(classes))
-    return Signature(names, (image_size, image_size), known.mean, known.std)
+    arrays, names = facts("arrays"), tuple(str(number) for number in range(classes))
+    return Signature(names, (image_size, image_size), arrays.mean, arrays.std)
 
 
-def patience_of(deadline: float | None, longest: float | None) -> "Patience":
-    """With defaults for what was not given; sites have no more than the deadline to connect."""
-    from ttpfl.flower.patience import Patience
-
-    given = {"deadline": deadline, "longest": longest}
-    patience = Patience(**{name: seconds for name, seconds in given.items() if seconds is not None})
-    return replace(patience, connect=min(patience.connect, patience.deadline))
-
-
-def _check_folder(home: Path, out: Path, settings: RunSettings, resume: bool) -> None:
-    """Before anything is written there: what is in it may belong to a run that lives."""
+def _check_folder(home: Path, run: RunOptions, settings: RunSettings) -> None:
+    """Refuse a folder that belongs to another run, before anything is written to it."""
     from ttpfl.federation import folder_lock
     from ttpfl.flower.run_lock import wait_until_free
 
+    out = run.out
     if settings.eval_every:
         raise FederationError("eval_every needs target clients, which a federation of sites does not have")
-    if not resume and _history(out):
-        raise FederationError(f"{out} already has a run: resume it (--resume) or begin elsewhere")
+    if not run.resume and _history(out):
+        raise FederationError(f"{out} already has a run: resume it (--resume) or use another folder")
     if not wait_until_free(out, LET_GO):
         raise FederationError(
             f"a run at the server is still writing to {out}: wait until it ends, or find it with "
-            f"`ttpfl flower runs {home}` and end it with `ttpfl flower stop {home} RUN`"
+            f"`ttpfl flower runs {home}` and stop it with `ttpfl flower stop {home} RUN`"
         )
     if (out / folder_lock.NAME).exists():
-        with folder_lock.locked(out):  # an error, if a run with the local engine has it
+        with folder_lock.locked(out):  # an error, if a run of the local engine holds it
             pass
 
 
 def _carry_out(
-    kind: str,
-    model: Path,
-    home: Path,
-    out: Path,
-    settings: RunSettings,
-    patience: "Patience",
-    tensorboard: Path | None,
-    **more: Any,
+    kind: str, model: Path, sites: SiteOptions, run: RunOptions, settings: RunSettings, **more: Any
 ) -> None:
     from ttpfl.flower.folder import Federation
     from ttpfl.flower.order import Order
     from ttpfl.flower.submit import carry_out
 
-    federation = Federation.read(home)
+    federation = Federation.read(sites.home)
     order = Order(
         kind,
         str(model.absolute()),
-        str(out.absolute()),
+        str(run.out.absolute()),
         list(federation.sites),
         asdict(settings),
-        patience=asdict(patience),
-        tensorboard=None if tensorboard is None else str(tensorboard.absolute()),
+        patience=asdict(sites.patience()),
+        tensorboard=None if run.tensorboard is None else str(run.tensorboard.absolute()),
         **more,
     )
-    shown = len(_history(out))
+    shown = len(_history(run.out))
 
-    def watch() -> None:
+    def show_new_rounds() -> None:
         nonlocal shown
-        for record in (history := _history(out))[shown:]:
+        history = _history(run.out)
+        for record in history[shown:]:
             failed = f"; left out: {', '.join(record['failed'])}" if record["failed"] else ""
-            abandoned = " (abandoned: too few answers)" if record["abandoned"] else ""
+            abandoned = " (abandoned: too few replies)" if record["abandoned"] else ""
             say(f"round {record['round'] + 1}: {figures(record)}{failed}{abandoned}")
         shown = len(history)
 
     with resumable_command():
-        carry_out(federation, order, watch)
-    watch()
+        carry_out(federation, order, show_new_rounds)
+    show_new_rounds()
 
 
 def _history(out: Path) -> list[dict[str, Any]]:
     path = out / "history.jsonl"
-    # A line that is being written at this moment has no end yet.
+    # A line that is just being written has no end yet.
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]

@@ -127,8 +127,8 @@ class LearnSettings(RunSettings):
     delta: float = choice(1e-5, "privacy: delta of (epsilon, delta) differential privacy")
     check: bool = choice(
         True,
-        "compare the result with no adaptation on source clients; if it is worse, warn and return the best "
-        "round (otherwise always the last round, as in the paper)",
+        "if the rates are worse than no adaptation on source clients, warn and return the best round "
+        "instead of the last",
     )
     direction_cache: int = choice(
         2 * 2**30, "memory for cached directions in bytes, shared by all workers; 0 disables it", free=True
