@@ -1,5 +1,6 @@
 """`ttpfl compare`: all methods at all target clients of a trained model's population."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,10 +8,10 @@ import typer
 
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
-from ttpfl.cli.experiment import Workers
 from ttpfl.cli.foreign import trained_model
 from ttpfl.cli.messages import say
-from ttpfl.cli.options import Arch, DataDir, Json
+from ttpfl.cli.option_groups import with_groups
+from ttpfl.cli.options import Arch, DataDir, Json, ModelFile, Workers, file_option
 from ttpfl.cli.output import answer
 
 if TYPE_CHECKING:
@@ -20,56 +21,60 @@ if TYPE_CHECKING:
     from ttpfl.methods.base import Method
 
 
-def _file(help: str) -> Any:
-    return typer.Option(help=help, dir_okay=False, show_default=False)
+@dataclass(frozen=True)
+class RateFiles:
+    """Learned rates, by the part of the network that they move."""
+
+    rates: Annotated[Path | None, file_option("Rates file of `ttpfl learn`, for ATP.")] = None
+    params_rates: Annotated[Path | None, file_option("Rates file for ATP-params.")] = None
+    stats_rates: Annotated[Path | None, file_option("Rates file for ATP-stats.")] = None
+
+    def by_kind(self) -> dict[str, Path]:
+        """Those that are given."""
+        files = {"all": self.rates, "params": self.params_rates, "stats": self.stats_rates}
+        return {kind: path for kind, path in files.items() if path is not None}
 
 
-ModelFile = Annotated[
-    Path, typer.Argument(help="Model file of `ttpfl train`.", dir_okay=False, show_default=False)
-]
-Out = Annotated[Path, typer.Option(help="Output folder for results.json.", file_okay=False)]
-RatesFile = Annotated[Path | None, _file("Rates file of `ttpfl learn`, for ATP.")]
-ParamsRates = Annotated[Path | None, _file("Rates file for ATP-params.")]
-StatsRates = Annotated[Path | None, _file("Rates file for ATP-stats.")]
-OtherClients = Annotated[
-    Path | None, _file("Manifest of `ttpfl data make`, to compare on other clients than the model's own.")
-]
-Methods = Annotated[
-    str | None,
-    typer.Option(
-        help="Comma-separated methods. List them with `ttpfl methods`.",
-        show_default="all that can be run",
-        autocompletion=completion.method_list,
-    ),
-]
-BatchSize = Annotated[int, typer.Option(min=1, help="Test batch size.")]
-Order = Annotated[
-    str,
-    typer.Option(
-        help="Order of a client's samples: iid (random), recorded, label-sorted or mixed.",
-        autocompletion=completion.orders,
-    ),
-]
-OrderSeed = Annotated[int, typer.Option(min=0, help="Random seed of the order.")]
-TuneClients = Annotated[
-    int,
-    typer.Option(min=0, help="Number of source clients to tune hyper-parameters on. 0 uses the defaults."),
-]
+@dataclass(frozen=True)
+class TestOptions:
+    """What is compared, and how target clients' streams come."""
+
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated methods. List them with `ttpfl methods`.",
+            show_default="all that can be run",
+            autocompletion=completion.method_list,
+        ),
+    ] = None
+    batch_size: Annotated[int, typer.Option(min=1, help="Test batch size.")] = 20
+    order: Annotated[
+        str,
+        typer.Option(
+            help="Order of a client's samples: iid (random), recorded, label-sorted or mixed.",
+            autocompletion=completion.orders,
+        ),
+    ] = "iid"
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the order.")] = 0
+    tune: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of source clients to tune hyper-parameters on. 0 uses the defaults."
+        ),
+    ] = 0
 
 
+@with_groups()
 def compare(
     model_file: ModelFile,
-    out: Out,
-    rates: RatesFile = None,
-    params_rates: ParamsRates = None,
-    stats_rates: StatsRates = None,
-    population: OtherClients = None,
-    methods: Methods = None,
-    batch_size: BatchSize = 20,
-    order: Order = "iid",
-    seed: OrderSeed = 0,
+    out: Annotated[Path, typer.Option(help="Output folder for results.json.", file_okay=False)],
+    rates: RateFiles,
+    options: TestOptions,
+    population: Annotated[
+        Path | None,
+        file_option("Manifest of `ttpfl data make`, to compare on other clients than the model's own."),
+    ] = None,
     workers: Workers = None,
-    tune: TuneClients = 0,
     data_dir: DataDir = None,
     arch: Arch = None,
     json: Json = False,
@@ -85,9 +90,9 @@ def compare(
     from ttpfl.rates import Rates
     from ttpfl.report.tables import lines_by_case, terminal_words
 
-    test = Test(batch_size, order)  # checked before anything that takes long
-    files = {"all": rates, "params": params_rates, "stats": stats_rates}
-    named = _named(methods, files)
+    test = Test(options.batch_size, options.order)  # checked before anything that takes long
+    files = rates.by_kind()
+    named = _named(options.methods, files)
     model, card = trained_model(model_file, arch)
     building, preparing, comparing = numbered("building clients", "preparing methods", "comparing methods")
     clients = (
@@ -95,10 +100,10 @@ def compare(
         if population is None
         else _other_clients(population, card, data_dir, building)
     )
-    known = {kind: Rates.load(path, model=model) for kind, path in files.items() if path is not None}
-    trial = Trial(model, clients, known, test, seed, workers)
+    known = {kind: Rates.load(path, model=model) for kind, path in files.items()}
+    trial = Trial(model, clients, known, test, options.seed, workers)
     with progress(preparing, "method") as advance:
-        prepared = trial.prepared(named, tune, advance, progress)
+        prepared = trial.prepared(named, options.tune, advance, progress)
     with resumable("rerun the command to resume"), progress(comparing, "evaluation") as advance:
         results = trial.results(prepared, out, card.get("trained", {}), advance)
     (lines,) = lines_by_case(results).values()
@@ -120,12 +125,12 @@ def _other_clients(manifest: Path, card: "dict[str, Any]", data_dir: Path | None
     return clients
 
 
-def _named(wanted: str | None, files: "Mapping[str, Path | None]") -> "list[Method]":
+def _named(wanted: str | None, files: "Mapping[str, Path]") -> "list[Method]":
     """The methods to compare; where none were named, those whose rates are not given are left out."""
     from ttpfl.methods import make, names
 
     found = [make(name.strip()) for name in (wanted.split(",") if wanted else names())]
-    lacking = [one for one in found if one.needs_rates is not None and files.get(one.needs_rates) is None]
+    lacking = [one for one in found if one.needs_rates is not None and one.needs_rates not in files]
     if wanted and lacking:
         kind = str(lacking[0].needs_rates)
         option = "--rates" if kind == "all" else f"--{kind}-rates"
