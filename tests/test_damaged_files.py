@@ -19,7 +19,7 @@ from ttpfl.errors import LimitError, ModelError, ReportError
 from ttpfl.experiment.store import Store
 from ttpfl.models.files import load_model, read_card, save_model
 from ttpfl.models.weights import load_backbone
-from ttpfl.report.tables import load
+from ttpfl.results.files import load
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = {"name": "shallow_cnn", "num_classes": 2, "image_size": 20}

@@ -1,7 +1,8 @@
-"""The command line and Python give the same weights, rates and rows, to the bit; and say so in JSON."""
+"""The command line and Python give the same weights, rates and figures, to the bit; and say so in JSON."""
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from typer.testing import CliRunner
 import ttpfl
 from ttpfl.cli import app
 from ttpfl.evaluation import Evaluator, compare, gather
-from ttpfl.evaluation.comparison import Row
 from ttpfl.federation import LearnSettings, TrainSettings, epsilon_of_rates, learn, train
 from ttpfl.federation.accountant import epsilon_of
 from ttpfl.methods import Knowledge, make
@@ -151,12 +151,28 @@ def test_compare(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
         chosen.append((one, Knowledge(summary, rates)))
     expected = compare(model, evaluator, chosen, workers=0)
     stored = json.loads(Path(said["compare"]["results"]).read_text())
-    assert without_cost(stored["rows"]) == without_cost(json.loads(json.dumps(expected.rows)))
-    assert stored["setting"] == json.loads(json.dumps(expected.setting))
+    (ran,) = stored["runs"]
+    assert without_cost(ran["entries"]) == without_cost(json.loads(json.dumps(expected.run["entries"])))
+    assert ran["setting"] == json.loads(json.dumps(expected.setting))
+    assert ran["population"]["digest"] == federated.manifest.digest
+    modules = {module["name"]: module["rate"] for module in ran["entries"][-1]["rates"]["modules"]}
+    assert modules == {name: float(rate) for name, rate in rates["all"].by_module().items()}
     assert [line["method"] for line in said["compare"]["methods"]] == list(METHODS)
     for line in said["compare"]["methods"]:
         mean = sum(expected.of(line["method"])) / 2
         assert line["accuracy"] == pytest.approx(100 * mean)
+
+
+def test_a_comparison_has_a_report(said: dict[str, Any]) -> None:
+    folder = Path(said["compare"]["results"]).parent
+    report = Path(run("report", folder)["report"])
+    assert report == folder / "report.html"
+    shown = report.read_text()
+    for section in ("Comparison", "Learned rates", "Data audit"):
+        assert f"<h2>{section}</h2>" in shown
+    (found,) = run("results", "table", folder)
+    lines = {line["method"]: line["accuracy"] for line in said["compare"]["methods"]}
+    assert {label: cases[""][0] for label, cases in found["accuracy"].items()} == pytest.approx(lines)
 
 
 def test_compare_with_other_clients(said: dict[str, Any], tmp_path: Path) -> None:
@@ -177,6 +193,7 @@ def test_compare_with_other_clients(said: dict[str, Any], tmp_path: Path) -> Non
     assert compared("other", shift="none")["none"] != own["none"]
 
 
-def without_cost(rows: list[Row]) -> list[Row]:
-    """Time is never the same twice."""
-    return [{name: value for name, value in row.items() if name != "cost"} for row in rows]
+def without_cost(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Time is never the same twice. Rates are learned elsewhere."""
+    others = ("time", "extra_bytes", "rates")
+    return [{name: value for name, value in entry.items() if name not in others} for entry in entries]

@@ -90,7 +90,7 @@ def test_every_command_has_one_line_in_it(texts: dict[str, str]) -> None:
 
 
 def test_exit_codes_are_documented(texts: dict[str, str]) -> None:
-    for code in ("0 fine", "1 error", "2 wrong usage", "130 interrupted"):
+    for code in ("0 success", "1 error", "2 wrong usage", "130 interrupted"):
         assert code in texts["ttpfl"]
         assert code in " ".join((ROOT / "docs" / "how-to" / "scripts.md").read_text().split())
 

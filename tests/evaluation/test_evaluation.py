@@ -21,6 +21,7 @@ from ttpfl.evaluation.summary import Spread, average_ranks, interval, lead, line
 from ttpfl.methods import Knowledge, Method, Personal, make, method
 from ttpfl.methods.base import _methods
 from ttpfl.rates import Rates
+from ttpfl.results.files import load
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +44,18 @@ def test_figures_against_slow_formulas() -> None:
     found = figures(logits, labels)
     p = [[math.exp(v) / sum(map(math.exp, row)) for v in row] for row in logits.tolist()]
     right = [row.index(max(row)) == label for row, label in zip(p, labels.tolist(), strict=True)]
-    assert found.accuracy == pytest.approx(sum(right) / 200)
-    assert found.loss == pytest.approx(
+    assert found["accuracy"] == pytest.approx(sum(right) / 200)
+    assert found["loss"] == pytest.approx(
         -sum(math.log(row[c]) for row, c in zip(p, labels.tolist(), strict=True)) / 200
     )
-    assert found.entropy == pytest.approx(-sum(v * math.log(v) for row in p for v in row) / 200)
+    assert found["entropy"] == pytest.approx(-sum(v * math.log(v) for row in p for v in row) / 200)
     ece = 0.0
     for low in range(15):
         inside = [i for i, row in enumerate(p) if low <= 15 * max(row) < low + 1]
         if inside:
             confidence = sum(max(p[i]) for i in inside) / len(inside)
             ece += len(inside) / 200 * abs(confidence - sum(right[i] for i in inside) / len(inside))
-    assert found.ece == pytest.approx(ece)
+    assert found["ece"] == pytest.approx(ece)
 
 
 def test_orders_only_change_the_order() -> None:
@@ -80,12 +81,13 @@ def test_accuracy_against_a_slow_count(
 ) -> None:
     ordered = Evaluator(evaluator.target, evaluator.answers, 32, order, seed=3)
     population, answers, _ = federated
-    for row in compare(model, ordered, [(make("none"), Knowledge())], workers=0).rows:
-        client = next(c for c in population.target if c.id == row["client"])
+    found = compare(model, ordered, [(make("none"), Knowledge())], workers=0)
+    for said, accuracy in zip(found.run["clients"], found.of("none"), strict=True):
+        client = next(c for c in population.target if c.id == said["id"])
         x = torch.cat(list(client.stream(7)))
         with torch.no_grad():
             right = (model(x).argmax(1) == answers[client.id]).sum().item()
-        assert row["accuracy"] == pytest.approx(right / len(x))
+        assert accuracy == pytest.approx(right / len(x))
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,11 @@ def test_workers_and_interruptions_change_nothing(
     chosen = [(make("none"), Knowledge()), (bbse, known), (make("em"), Knowledge())]
 
     def figures_of(found: Comparison) -> list[dict[str, Any]]:
-        return [{key: value for key, value in row.items() if key != "cost"} for row in found.rows]
+        assert [client["id"] for client in found.run["clients"]] == found.setting["clients"]
+        costs = ("time", "extra_bytes")
+        return [
+            {key: value for key, value in entry.items() if key not in costs} for entry in found.run["entries"]
+        ]
 
     with untouched(model):
         alone = figures_of(compare(model, evaluator, chosen, workers=0))
@@ -127,7 +133,7 @@ def test_workers_and_interruptions_change_nothing(
     assert done[0] == (4, 9)
     assert done[-1] == (9, 9)
     more = compare(model, evaluator, [*chosen, (make("t3a"), Knowledge())], run_dir=tmp_path, workers=0)
-    assert figures_of(more)[:9] == alone  # a method can be added
+    assert figures_of(more)[:3] == alone  # a method can be added
     told = Knowledge({name: 2 * tensor for name, tensor in known.summary.items()})
     done.clear()
     compare(model, evaluator, [(bbse, told)], run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
@@ -275,25 +281,17 @@ def test_summary_of_source_clients_is_their_sum(federated: data.Federated, model
     assert gather(make("em"), model, source, 20) == {}
 
 
-def rows_of(accuracies: dict[str, list[float]]) -> list[dict[str, Any]]:
-    cost = {"time": 2.0, "extra_bytes": 5}
-    return [
-        {
-            "method": name,
-            "client": str(i),
-            "accuracy": a,
-            "loss": 1.0,
-            "ece": 0.1,
-            "entropy": 0.5,
-            "cost": cost,
-        }
+def compared(**accuracies: list[float]) -> Comparison:
+    others = {"loss": 1.0, "ece": 0.1, "entropy": 0.5, "time": 2.0, "extra_bytes": 5}
+    entries = [
+        {"label": name, "accuracy": values, **{figure: len(values) * [it] for figure, it in others.items()}}
         for name, values in accuracies.items()
-        for i, a in enumerate(values)
     ]
+    return Comparison({"entries": entries})  # type: ignore[typeddict-item]
 
 
 def test_without_no_adaptation_nobody_knows_who_is_harmed() -> None:
-    found = Comparison(rows_of({"em": [0.6, 0.55, 0.9]}), {})
+    found = compared(em=[0.6, 0.55, 0.9])
     (em,) = lines(found)
     assert em.harmed is None
     assert math.isnan(em.difference)
@@ -301,30 +299,29 @@ def test_without_no_adaptation_nobody_knows_who_is_harmed() -> None:
 
 
 def test_one_client_gives_no_interval() -> None:
-    none, em = lines(Comparison(rows_of({"none": [0.5], "em": [0.6]}), {}))
+    none, em = lines(compared(none=[0.5], em=[0.6]))
     assert em.difference == pytest.approx(10)
     assert (none.interval, em.interval) == (None, None)
     assert plain(em)["interval"] is None  # null in JSON
-    alike = lines(Comparison(rows_of({"none": [0.5, 0.6], "em": [0.75, 0.85]}), {}))[1]
+    alike = lines(compared(none=[0.5, 0.6], em=[0.75, 0.85]))[1]
     assert alike.interval == (pytest.approx(25), pytest.approx(25))  # truly without width
 
 
 def test_leads_are_paired_by_client() -> None:
     """By hand: the differences of the two clients are -10 and +30 points."""
-    found = Comparison(rows_of({"em": [0.5, 0.9], "tent": [0.6, 0.6]}), {})
+    found = compared(em=[0.5, 0.9], tent=[0.6, 0.6])
     ahead, behind = lead(found, "em", "tent"), lead(found, "tent", "em")
     assert ahead == (pytest.approx(10), (pytest.approx(-10), pytest.approx(30)))
     assert behind == (pytest.approx(-10), (pytest.approx(-30), pytest.approx(10)))
     assert not ahead.is_clear
-    everywhere = Comparison(rows_of({"em": [0.5, 0.9], "tent": [0.4, 0.6]}), {})
+    everywhere = compared(em=[0.5, 0.9], tent=[0.4, 0.6])
     assert lead(everywhere, "em", "tent").is_clear
     assert not lead(everywhere, "tent", "em").is_clear
-    assert not lead(Comparison(rows_of({"em": [0.5], "tent": [0.4]}), {}), "em", "tent").is_clear
+    assert not lead(compared(em=[0.5], tent=[0.4]), "em", "tent").is_clear
 
 
 def test_lines_and_ranks() -> None:
-    rows = rows_of({"none": [0.5, 0.6, 0.7], "em": [0.6, 0.55, 0.9]})
-    none, em = lines(Comparison(rows, {}))
+    none, em = lines(compared(none=[0.5, 0.6, 0.7], em=[0.6, 0.55, 0.9]))
     assert (none.accuracy, none.harmed, none.difference) == (pytest.approx(60), 0, 0)
     assert em.difference == pytest.approx(100 * (0.1 - 0.05 + 0.2) / 3)
     assert (em.harmed, em.worst_decile, em.time) == (1, pytest.approx(55), 2.0)
@@ -384,17 +381,21 @@ def test_models_in_training_mode_are_refused(evaluator: Evaluator) -> None:
 
 def test_results_are_plain_json(evaluator: Evaluator, model: nn.Module, tmp_path: Path) -> None:
     found = compare(model, evaluator, [(make("none"), Knowledge())], workers=0)
-    found.save(tmp_path / "results.json", tuning={})
+    found.save(tmp_path / "results.json")
     content = json.loads((tmp_path / "results.json").read_text())
-    assert content["rows"] == found.rows
-    assert content["setting"]["batch_size"] == 32
+    assert content["runs"] == [json.loads(json.dumps(found.run))]
+    assert content["runs"][0]["setting"]["batch_size"] == 32
+    counts = [client["labels"] for client in content["runs"][0]["clients"]]
+    assert counts == [
+        np.bincount(evaluator.labels(client), minlength=10).tolist() for client in evaluator.target
+    ]
+    assert load(tmp_path) == content  # it is what reports are made of
 
 
 def test_own_methods_are_treated_the_same(evaluator: Evaluator, model: nn.Module) -> None:
     method("guess")(Guess)
     try:
-        (row, *_) = compare(model, evaluator, [(make("guess"), Knowledge())], workers=0).rows
-        assert row["method"] == "guess"
+        assert compare(model, evaluator, [(make("guess"), Knowledge())], workers=0).methods == ["guess"]
         with pytest.raises(MethodError, match="unknown hyper-parameter 'lr' of guess; there are none"):
             make("guess", lr=1)
         with pytest.raises(MethodError, match="unknown hyper-parameter 'name'"):

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ttpfl.evaluation.cost import COST
 from ttpfl.experiment.recipe import read
 from ttpfl.report.page import page
 from ttpfl.report.study import study
-from ttpfl.report.tables import load, load_all, markdown, replaced
+from ttpfl.report.tables import markdown, replaced
+from ttpfl.results.files import load, load_all
+from ttpfl.results.schema import COST
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "results").glob("*.json"))

@@ -27,7 +27,8 @@ from ttpfl.methods.em import EM
 from ttpfl.models import save_model, shallow_cnn
 from ttpfl.personalizer import Personalizer
 from ttpfl.report import write_report
-from ttpfl.report.tables import accuracies, load, markdown
+from ttpfl.report.tables import accuracies, markdown
+from ttpfl.results.files import load
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +151,26 @@ def test_what_ends_a_run_says_where_it_was(tmp_path: Path) -> None:
     assert caught_at_once.value.__notes__ == ["in case a, seed 0"]
 
 
+def test_figures_that_an_earlier_version_kept_as_rows_are_used_again(tmp_path: Path) -> None:
+    recipe, shop = tmp_path / "own.toml", shop_in(tmp_path)
+    recipe.write_text(OWN)
+    own_clients(tmp_path / "data", 0)
+    entries = run(read(recipe), shop, tmp_path / "out")["runs"][0]["entries"]
+    kept = sorted((tmp_path / "stages" / "comparison").glob("*/done.json"))
+    assert len(kept) == 2
+    for path in kept:
+        found = store.read(path)
+        costs = {name: found["result"].pop(name) for name in ("time", "extra_bytes")}
+        rows = [
+            {**{name: column[0] for name, column in found["result"].items()}, "client": "c"}
+            | {"cost": {name: column[0] for name, column in costs.items()}}
+        ]  # of the only target client with labels
+        store.write(path, {"result": {"rows": rows}, "files": found["files"]})
+    again = shop_in(tmp_path)
+    assert run(read(recipe), again, tmp_path / "out")["runs"][0]["entries"] == entries
+    assert again.store.computed == []
+
+
 def test_the_figures_are_those_of_the_model_at_the_clients(tmp_path: Path) -> None:
     """Without adaptation: counted by hand."""
     recipe, shop = read("demo", "smoke"), shop_in(tmp_path)
@@ -173,7 +194,7 @@ def test_samples_are_pictures_of_clients_with_answers(tmp_path: Path) -> None:
     assert {"size", "rgb", "label", "before", "after"} == set(client["images"][0])
     assert len(client["images"]) == 8
     config = recipe.config("", 0)
-    evaluator, model = stages.evaluator(shop, config), stages.model(shop, config)
+    evaluator, model = stages.trial(shop, config).evaluator, stages.model(shop, config)
     number = next(n for n in evaluator.clients() if evaluator.target[n].id == client["id"])
     batches, labels, _ = evaluator.stream(number)
     personal = Personalizer(model, stages.rates(shop, config))

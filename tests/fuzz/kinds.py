@@ -36,8 +36,9 @@ from ttpfl.models.files import save_model
 from ttpfl.network import weights_hash
 from ttpfl.rates import Rates
 from ttpfl.report import page
-from ttpfl.report.schema import BY_CLIENT
-from ttpfl.report.tables import load, markdown
+from ttpfl.report.tables import markdown
+from ttpfl.results.files import load
+from ttpfl.results.schema import FIGURES
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = {"name": "shallow_cnn", "num_classes": 3, "image_size": 28}
@@ -166,7 +167,7 @@ def _comparison(path: Path) -> None:
     run["training"], run["clients"] = run["training"][:3], run["clients"][:4]
     run["entries"] = [entry for entry in run["entries"] if entry["label"] in ("none", "tent", "atp-online")]
     for entry in run["entries"]:
-        entry |= {name: entry[name][:4] for name in BY_CLIENT}
+        entry |= {name: entry[name][:4] for name in FIGURES}
         if entry["rates"]:
             entry["rates"] = {name: part[:5] for name, part in entry["rates"].items()}
     found = {**found, "runs": [run]}

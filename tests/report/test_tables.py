@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from tests.helpers import made_up
 from ttpfl.cli import app
 from ttpfl.errors import ReportError
-from ttpfl.report.tables import MARK, accuracies, load_all, markdown
+from ttpfl.report.tables import MARK, accuracies, markdown
+from ttpfl.results.files import load_all
 
 
 def results(cases: tuple[str, ...], seeds: int = 1, **by_method: tuple[float, ...]) -> dict[str, Any]:

@@ -12,11 +12,8 @@ from typer.testing import CliRunner
 from tests.helpers import made_up
 from ttpfl.cli import app
 from ttpfl.cli.output import plain
-from ttpfl.evaluation import Comparison
-from ttpfl.evaluation.cost import COST
-from ttpfl.evaluation.summary import lines
 from ttpfl.report.tables import lines_by_case, terminal_words
-from ttpfl.report.terminal import methods_words
+from ttpfl.results.schema import COST
 
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 RESULTS = sorted((Path(__file__).resolve().parents[2] / "results").glob("*.json"))
@@ -101,10 +98,7 @@ def test_every_committed_result_fits_a_terminal(path: Path) -> None:
 
 
 def test_a_comparison_without_none_has_no_difference() -> None:
-    cost = {"time": 2.0, "extra_bytes": 5}
-    row = {"method": "em", "loss": 1.0, "ece": 0.1, "entropy": 0.5, "cost": cost}
-    found = Comparison([{**row, "client": str(n), "accuracy": 0.5} for n in range(2)], {})
-    text = shown(methods_words(lines(found), clients=2))
+    text = shown(terminal_words(results(em=[0.5, 0.5])))
     assert ["method", "accuracy", "cost"] in [line.split() for line in text]
     assert "To none" not in " ".join(text)
 

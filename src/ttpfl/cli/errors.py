@@ -14,7 +14,7 @@ from ttpfl.errors import TtpflError, TtpflWarning
 
 DEBUG = "--debug"
 ERROR, USAGE, INTERRUPTED = 1, 2, 130
-EXIT_CODES = "Exit codes: 0 fine, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C)."
+EXIT_CODES = "Exit codes: 0 success, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C)."
 
 # The base class of all usage errors, which typer does not export.
 UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]

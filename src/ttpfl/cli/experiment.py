@@ -128,7 +128,8 @@ def table(
     json: Json = False,
 ) -> None:
     """Print results as Markdown tables, beside the paper's figures."""
-    from ttpfl.report.tables import accuracies, load_all, markdown, replaced
+    from ttpfl.report.tables import accuracies, markdown, replaced
+    from ttpfl.results.files import load_all
 
     loaded = load_all(files)
     text = "\n\n".join(map(markdown, loaded))
@@ -154,7 +155,7 @@ def picture(
 ) -> None:
     """Plot every client of the first run before and after adaptation."""
     from ttpfl.report.picture import picture as draw
-    from ttpfl.report.reading import read_json, results_file
+    from ttpfl.results.files import read_json, results_file
 
     out.write_text(draw(read_json(results_file(file)), method) + "\n", "utf-8", "backslashreplace")
     answer({"picture": out}, f"{out} written", as_json=json)
@@ -163,7 +164,7 @@ def picture(
 def _warn_of_other_results(path: Path, recipe: "Recipe") -> None:
     """An edited recipe, or another one of the same name, has the same folder."""
     from ttpfl.errors import ReportError
-    from ttpfl.report.tables import load
+    from ttpfl.results.files import load
 
     if not path.exists():
         return

@@ -1,6 +1,17 @@
 """What methods are worth: the evaluator, comparisons, and what is made of them."""
 
-from ttpfl.evaluation.comparison import Comparison, compare, gather
-from ttpfl.evaluation.evaluator import Evaluator
+from typing import TYPE_CHECKING
+
+from ttpfl.lazy import attributes
+
+if TYPE_CHECKING:
+    from ttpfl.evaluation.comparison import compare, gather
+    from ttpfl.evaluation.evaluator import Evaluator
+    from ttpfl.results.comparison import Comparison
 
 __all__ = ["Comparison", "Evaluator", "compare", "gather"]
+
+__getattr__ = attributes(
+    __name__,
+    {"Comparison": "comparison", "Evaluator": "evaluator", "compare": "comparison", "gather": "comparison"},
+)

@@ -2,18 +2,14 @@
 
 import hashlib
 import json
-import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from ttpfl._version import __version__
-from ttpfl.checksum import sealed
 from ttpfl.data.clients import SourceClient
 from ttpfl.data.parallel import cores, in_order
 from ttpfl.direction import check_finite
@@ -21,37 +17,13 @@ from ttpfl.errors import BatchError, DataError
 from ttpfl.evaluation.cost import plain_seconds
 from ttpfl.evaluation.evaluator import Evaluator, plain
 from ttpfl.evaluation.memory import extra_bytes
-from ttpfl.evaluation.rows import ROWS, Row, head_line, read_rows, row_line
-from ttpfl.files import written_in_one_step
+from ttpfl.evaluation.rows import Journal, Row
 from ttpfl.inputs import client_batches
 from ttpfl.methods.base import Knowledge, Method, Summary, add
 from ttpfl.network import model_hash, weights_hash
+from ttpfl.results.comparison import Comparison
+from ttpfl.results.runs import bare_entry, bare_run, columns, stream_config
 from ttpfl.threads import single_thread
-
-log = logging.getLogger("ttpfl")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What came of a comparison, row by row, and what it rests on."""
-
-    rows: list[Row]
-    setting: dict[str, Any]
-
-    def of(self, method: str, figure: str = "accuracy") -> list[float]:
-        """A figure of a method at each client, clients always in the same order."""
-        return [row[figure] for row in self.rows if row["method"] == method]
-
-    @property
-    def methods(self) -> list[str]:
-        """The methods, in the order in which they were given."""
-        return list(dict.fromkeys(row["method"] for row in self.rows))
-
-    def save(self, path: str | PathLike[str], **more: Any) -> None:
-        """Write `results.json` in one step; `more` is plain data to keep with it."""
-        content = {"format": 2, "library": __version__, "setting": self.setting, **more, "rows": self.rows}
-        with written_in_one_step(Path(path)) as file:
-            file.write(json.dumps(sealed(content), indent=1).encode())
 
 
 def gather(
@@ -96,19 +68,19 @@ def compare(
     >>> evaluator = Evaluator(population.target[:1], answers, batch_size=200)
     >>> model = models.shallow_cnn(10, image_size=28).eval()
     >>> found = compare(model, evaluator, [(methods.make("none"), Knowledge())], workers=0)
-    >>> [(row["method"], row["client"]) for row in found.rows]
-    [('none', 'target-0')]
+    >>> found.methods, len(found.of("none", "accuracy"))
+    (['none'], 1)
     """
     workers = cores() if workers is None else workers
     if model.training:
         raise DataError(f"{type(model).__name__} is in training mode: put it into evaluation mode before")
     _check_once([method.name for method, _ in methods])
-    setting = _setting(model, evaluator)
-    jobs = [(number, client) for number in range(len(methods)) for client in evaluator.clients()]
+    clients, people, setting = evaluator.clients(), evaluator.described(), _setting(model, evaluator)
+    jobs = [(number, client) for number in range(len(methods)) for client in clients]
     heads = [[method.name, asdict(method), _hash_of(known)] for method, known in methods]
     keys = [json.dumps([*heads[n], evaluator.target[client].id], sort_keys=True) for n, client in jobs]
-    known = _read(run_dir, setting)
-    missing = [index for index, key in enumerate(keys) if key not in known]
+    journal = Journal(run_dir, setting)
+    missing = [index for index, key in enumerate(keys) if key not in journal.rows]
 
     def work(position: int) -> Row:
         number, client = jobs[missing[position]]
@@ -116,12 +88,17 @@ def compare(
             return _row(model, evaluator, client, *methods[number])
 
     for position, row in enumerate(in_order(work, len(missing), workers)):
-        key = keys[missing[position]]
-        known[key] = row
-        _append(run_dir, key, row)
+        journal.add(keys[missing[position]], row)
         if progress is not None:
             progress(len(jobs) - len(missing) + position + 1, len(jobs))
-    return Comparison([known[key] for key in keys], setting)
+    facts = evaluator.target[0].facts
+    run = bare_run(facts.name, setting["images"], facts.classes, people)
+    run |= {"seed": evaluator.seed, "config": stream_config(setting), "setting": setting}
+    rows = [journal.rows[key] for key in keys]
+    for number, (method, _) in enumerate(methods):
+        own = rows[number * len(clients) : (number + 1) * len(clients)]
+        run["entries"].append(bare_entry(method.name, method.name, asdict(method), columns(own)))
+    return Comparison(run)
 
 
 def _check_once(names: Sequence[str]) -> None:
@@ -145,7 +122,7 @@ def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, kn
         "method": method.name,
         "config": asdict(method),
         "client": name,
-        **asdict(figures),
+        **figures,
         "cost": {"time": cost, "extra_bytes": extra_bytes(personal, model)},
     }
 
@@ -186,42 +163,3 @@ def _hash_of(knowledge: Knowledge) -> str:
     said = [(kind, rates.values.tolist()) for kind, rates in knowledge.rates.items()]
     told = [(name, tensor.tolist()) for name, tensor in knowledge.summary.items()]
     return hashlib.sha256(repr([said, told]).encode()).hexdigest()
-
-
-def _read(run_dir: str | PathLike[str] | None, setting: dict[str, Any]) -> dict[str, Row]:
-    """The sound rows that an earlier run left; the others are computed again."""
-    if run_dir is None:
-        return {}
-    path = Path(run_dir) / ROWS
-    path.parent.mkdir(parents=True, exist_ok=True)
-    found = read_rows(path)
-    if found is None:
-        _write(path, setting, {})
-        return {}
-    _check_same(path, found.setting, setting)
-    if not found.complete:
-        _write(path, found.setting, found.rows)
-    return found.rows
-
-
-def _check_same(path: Path, head: dict[str, Any], setting: dict[str, Any]) -> None:
-    if head != {name: setting[name] for name in head.keys() & setting}:
-        raise DataError(f"{path} is of another comparison: choose another directory, or delete it")
-    if unsaid := sorted(setting.keys() - head.keys()):
-        log.warning(
-            "%s was written by an earlier version, which did not note %s: make sure that it is as it was",
-            path,
-            ", ".join(unsaid),
-        )
-
-
-def _write(path: Path, setting: dict[str, Any], rows: Mapping[str, Row]) -> None:
-    with written_in_one_step(path) as file:
-        file.write(head_line(setting))
-        file.writelines(row_line(key, row) for key, row in rows.items())
-
-
-def _append(run_dir: str | PathLike[str] | None, key: str, row: Row) -> None:
-    if run_dir is not None:
-        with open(Path(run_dir) / ROWS, "ab") as file:
-            file.write(row_line(key, row))

@@ -1,4 +1,4 @@
-"""What a method costs in time: one definition for comparisons, reports and benchmarks."""
+"""What a method costs in time, as `ttpfl.results.schema.COST` defines it."""
 
 import time
 from collections.abc import Sequence
@@ -7,12 +7,6 @@ from torch import Tensor, nn
 
 from ttpfl.arithmetic import channels_last
 from ttpfl.evaluation.evaluator import plain
-
-COST = (
-    "The cost of a method is the time it takes for a stream, divided by the time the plain model takes for "
-    "the same stream: one thread, the same batches, images channels last in memory."
-)
-"""The definition in words, wherever costs are shown."""
 
 
 def plain_seconds(model: nn.Module, batches: Sequence[Tensor]) -> float:

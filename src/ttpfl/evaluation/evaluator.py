@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from ttpfl.data.clients import Answers, TargetClient
 from ttpfl.data.partition import Ids
 from ttpfl.errors import DataError
-from ttpfl.evaluation.metrics import Figures, figures
+from ttpfl.evaluation.metrics import figures
 from ttpfl.evaluation.streams import order_of
 from ttpfl.inputs import Inputs
 from ttpfl.personalizer import Personalizer
 from ttpfl.rates import Mode, Rates
+from ttpfl.results.schema import Client, Corruption
 from ttpfl.runner import Runner
 from ttpfl.settings_kit import integer
 
@@ -59,7 +60,24 @@ class Evaluator:
         """Numbers of the clients whose labels are known."""
         return [number for number, client in enumerate(self.target) if self.answers.of(client) is not None]
 
-    def judge(self, client: int, predictor: Predictor) -> tuple[Figures, float]:
+    def described(self) -> list[Client]:
+        """These clients as results have them."""
+        found = [(client, self.labels(client)) for client in map(self.target.__getitem__, self.clients())]
+        if not found:
+            names = ", ".join(sorted({client.facts.name for client in self.target}))
+            raise DataError(f"nobody knows the labels of the target clients of {names}: nothing to see")
+        return [
+            {
+                "id": client.id,
+                "domain": client.domain,
+                "corruption": cast(Corruption | None, client.corruption and client.corruption._asdict()),
+                "labels": np.bincount(labels, minlength=len(client.facts.classes)).tolist(),
+                "size": len(client),
+            }
+            for client, labels in found
+        ]
+
+    def judge(self, client: int, predictor: Predictor) -> tuple[dict[str, float], float]:
         """A predictor's figures over one client's stream, and the seconds that it took."""
         batches, labels, _ = self.stream(client)
         begin = time.perf_counter()
@@ -92,7 +110,8 @@ class Evaluator:
     def means(self, fresh: Callable[[], Predictor]) -> tuple[float, float]:
         """Accuracy and loss over all clients; every one gets a fresh predictor."""
         found = [self.judge(client, fresh())[0] for client in self.clients()]
-        return float(np.mean([one.accuracy for one in found])), float(np.mean([one.loss for one in found]))
+        accuracy, loss = (float(np.mean([one[name] for one in found])) for name in ("accuracy", "loss"))
+        return accuracy, loss
 
     def mean_accuracy(self, fresh: Callable[[], Predictor]) -> float:
         """Over all clients."""

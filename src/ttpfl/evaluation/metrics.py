@@ -1,6 +1,4 @@
-"""How good a client's answers are."""
-
-from dataclasses import dataclass
+"""How good a client's answers are: the figures of `ttpfl.results.schema` that are no costs."""
 
 import torch
 import torch.nn.functional as F
@@ -9,34 +7,21 @@ from torch import Tensor
 BINS = 15  # of confidence, as usual for the calibration error
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Of one client's answers to its whole stream."""
-
-    accuracy: float
-    loss: float
-    """Mean cross-entropy."""
-    ece: float
-    """Expected calibration error: how far confidence and accuracy are apart, on average."""
-    entropy: float
-    """Of the predictions, on average: how sure the model is."""
-
-
-def figures(logits: Tensor, labels: Tensor) -> Figures:
+def figures(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Compare answers with labels.
 
-    >>> figures(torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1])).accuracy
+    >>> figures(torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1]))["accuracy"]
     0.5
     """
     logits = logits.double()
     probabilities = logits.softmax(1)
     right = (logits.argmax(1) == labels).double()
-    return Figures(
-        accuracy=float(right.mean()),
-        loss=float(F.cross_entropy(logits, labels)),
-        ece=calibration_error(probabilities.max(1).values, right),
-        entropy=float(torch.special.entr(probabilities).sum(1).mean()),
-    )
+    return {
+        "accuracy": float(right.mean()),
+        "loss": float(F.cross_entropy(logits, labels)),
+        "ece": calibration_error(probabilities.max(1).values, right),
+        "entropy": float(torch.special.entr(probabilities).sum(1).mean()),
+    }
 
 
 def calibration_error(confidence: Tensor, right: Tensor) -> float:

@@ -6,10 +6,13 @@ computed again. Files of format version 1 have no checksums.
 
 import json
 import logging
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
+from ttpfl.errors import DataError
+from ttpfl.files import written_in_one_step
 from ttpfl.reading import parse_json, read_bytes
 
 log = logging.getLogger("ttpfl")
@@ -29,6 +32,47 @@ class Rows(NamedTuple):
     """By key."""
     complete: bool
     """Whether every line was sound, and of this version."""
+
+
+class Journal:
+    """The rows of a comparison by key: the sound ones that an earlier run left, and those that are added.
+
+    Args:
+        folder: where they are kept; nowhere if None.
+        setting: what all rows have in common; rows of another setting are not taken over.
+    """
+
+    def __init__(self, folder: str | PathLike[str] | None, setting: dict[str, Any]) -> None:
+        self.rows: dict[str, Row] = {}
+        self._path = None if folder is None else Path(folder) / ROWS
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        found = read_rows(self._path) or Rows(setting, {}, complete=False)
+        _check_same(self._path, found.setting, setting)
+        self.rows = found.rows
+        if not found.complete:
+            with written_in_one_step(self._path) as file:
+                file.write(head_line(found.setting))
+                file.writelines(row_line(key, row) for key, row in found.rows.items())
+
+    def add(self, key: str, row: Row) -> None:
+        """Keep a row as soon as it is there."""
+        self.rows[key] = row
+        if self._path is not None:
+            with open(self._path, "ab") as file:
+                file.write(row_line(key, row))
+
+
+def _check_same(path: Path, head: dict[str, Any], setting: dict[str, Any]) -> None:
+    if head != {name: setting[name] for name in head.keys() & setting}:
+        raise DataError(f"{path} is of another comparison: choose another directory, or delete it")
+    if unsaid := sorted(setting.keys() - head.keys()):
+        log.warning(
+            "%s was written by an earlier version, which did not note %s: make sure that it is as it was",
+            path,
+            ", ".join(unsaid),
+        )
 
 
 def head_line(setting: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttpfl.errors import DataError
-from ttpfl.evaluation.comparison import Comparison
+from ttpfl.results.comparison import Comparison
 
 BASELINE = "none"
 RESAMPLES = 10_000
@@ -37,7 +37,7 @@ class Line:
     ece: float
     entropy: float
     time: float
-    """The method's cost, as `evaluation.cost` defines it (median over clients)."""
+    """The method's cost, as `ttpfl.results.schema.COST` defines it (median over clients)."""
     extra_bytes: float
 
 
@@ -51,8 +51,10 @@ def _line(comparison: Comparison, method: str, base: NDArray[np.float64] | None)
     accuracy = np.array(comparison.of(method))
     difference = np.full(len(accuracy), np.nan) if base is None else accuracy - base
     worst = np.sort(accuracy)[: max(1, round(len(accuracy) / 10))]
-    costs = [row["cost"] for row in comparison.rows if row["method"] == method]
-    means = {name: float(np.mean(comparison.of(method, name))) for name in ("loss", "ece", "entropy")}
+
+    def column(name: str) -> NDArray[np.float64]:
+        return np.array(comparison.of(method, name))
+
     return Line(
         method,
         accuracy=100 * float(accuracy.mean()),
@@ -60,9 +62,11 @@ def _line(comparison: Comparison, method: str, base: NDArray[np.float64] | None)
         difference=100 * float(difference.mean()),
         interval=None if base is None else interval(100 * difference),
         harmed=None if base is None else int((difference < 0).sum()),
-        **means,
-        time=float(np.median([cost["time"] for cost in costs])),
-        extra_bytes=float(np.median([cost["extra_bytes"] for cost in costs])),
+        loss=float(column("loss").mean()),
+        ece=float(column("ece").mean()),
+        entropy=float(column("entropy").mean()),
+        time=float(np.median(column("time"))),
+        extra_bytes=float(np.median(column("extra_bytes"))),
     )
 
 

@@ -1,38 +1,34 @@
 """Running a recipe: all cases and seeds through all stages, to one file of results."""
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import cast
 
-from ttpfl.checksum import sealed
 from ttpfl.data.parallel import Progress
 from ttpfl.errors import BatchError, FederationError, MethodError, RatesError
 from ttpfl.experiment import stages
 from ttpfl.experiment.config import Config, located
 from ttpfl.experiment.entries import chosen, rates_of, tunes
 from ttpfl.experiment.provenance import machine, versions
-from ttpfl.experiment.recipe import COMPARISON, TOY, Entry, Recipe
+from ttpfl.experiment.recipe import COMPARISON, TOY, Recipe
+from ttpfl.experiment.recipe import Entry as RecipeEntry
 from ttpfl.experiment.samples import samples
 from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.toy_runs import toy_runs
 from ttpfl.experiment.workshop import Workshop
 from ttpfl.federation.roster import Roster
-from ttpfl.files import written_in_one_step
+from ttpfl.results.files import RESULTS, SAMPLES, write
+from ttpfl.results.schema import FORMAT, Entry, LearnedRates, Results, Run, Tuning
 
 log = logging.getLogger("ttpfl")
 
-FORMAT = 2
-FIGURES = ("accuracy", "loss", "ece", "entropy")
-COSTS = ("time", "extra_bytes")
-
 CLIENTS, TRAINING, LEARNING, TUNING, COMPARING = "clients", "training", "learning", "tuning", "comparing"
 
-Results = dict[str, Any]
 Begin = Callable[[str], None]
 """Told which of a run's stages comes now."""
 
@@ -65,23 +61,14 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
         "paper": recipe.tree.get("paper", {}),
         "runs": runs,
     }
-    results = write_results(out / "results.json", results)
     if shown:
-        write_results(out / "samples.json", shown)
+        write(out / SAMPLES, shown)
     else:
-        (out / "samples.json").unlink(missing_ok=True)  # of methods that were compared before
-    return results
+        (out / SAMPLES).unlink(missing_ok=True)  # of methods that were compared before
+    return cast(Results, write(out / RESULTS, results))
 
 
-def write_results(path: Path, content: Results) -> Results:
-    """JSON with a checksum, in one step; what a reader gets is returned."""
-    whole = sealed(content)
-    with written_in_one_step(path) as file:
-        file.write(json.dumps(whole).encode())
-    return whole
-
-
-def compared(recipe: Recipe, shop: Workshop) -> list[Results]:
+def compared(recipe: Recipe, shop: Workshop) -> list[Run]:
     """Methods at the target clients of every case and seed.
 
     A line that fails does not keep the others from being computed; but results without it would look as if
@@ -89,7 +76,7 @@ def compared(recipe: Recipe, shop: Workshop) -> list[Results]:
     """
     for case in recipe.cases:  # before populations are built, which takes long
         stages.weights_file(shop, recipe.config(case, recipe.seeds[0]))
-    runs, failures = list[Results](), list[str]()
+    runs, failures = list[Run](), list[str]()
     for number, (case, seed) in enumerate(product(recipe.cases, recipe.seeds)):
         with located(_place(case, seed)):
             begin = partial(_begin, recipe, shop, number, _place(case, seed))
@@ -102,9 +89,7 @@ def compared(recipe: Recipe, shop: Workshop) -> list[Results]:
     return runs
 
 
-def run_case(
-    recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str], begin: Begin
-) -> Results:
+def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str], begin: Begin) -> Run:
     """One case and seed: the clients, the model, and every entry at every target client."""
     config = recipe.config(case, seed)
     begin(CLIENTS)
@@ -117,7 +102,8 @@ def run_case(
         "case": case,
         "seed": seed,
         "config": config.flat(),
-        **people,
+        "population": people["population"],
+        "clients": people["clients"],
         "training": stages.trained(shop, config)["history"],
         "entries": _entries(recipe, shop, case, seed, failures, begin),
     }
@@ -125,14 +111,14 @@ def run_case(
 
 def _entries(
     recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str], begin: Begin
-) -> list[Results]:
+) -> list[Entry]:
     """Every entry through all stages; one that fails is noted, and goes no further."""
 
-    def trying(entry: Entry) -> AbstractContextManager[None]:
+    def trying(entry: RecipeEntry) -> AbstractContextManager[None]:
         return _put_off(failures, entry.label, _place(case, seed))
 
     begin(LEARNING)
-    able, ready, entries = list[Entry](), list[tuple[Entry, Chosen]](), list[Results]()
+    able, ready, entries = list[RecipeEntry](), list[tuple[RecipeEntry, Chosen]](), list[Entry]()
     for entry in recipe.entries:
         with trying(entry):
             if (rates := rates_of(recipe, case, seed, entry)) is not None:
@@ -178,16 +164,14 @@ def _put_off(failures: list[str], label: str, place: str) -> Iterator[None]:
         log.warning("%s (%s): %s; going on with the other lines", label, place, error)
 
 
-def _compared(shop: Workshop, config: Config, entry: Entry, found: Chosen, progress: Progress) -> Results:
-    rows = stages.judged(shop, config, found, progress)
+def _compared(shop: Workshop, config: Config, entry: RecipeEntry, found: Chosen, progress: Progress) -> Entry:
     return {
         "label": entry.label,
         "method": entry.method,
-        "config": rows[0]["config"],
-        "tuning": found.tuning,
-        "rates": None if found.rates is None else stages.learned(shop, found.rates),
-        **{name: [row[name] for row in rows] for name in FIGURES},
-        **{name: [row["cost"][name] for row in rows] for name in COSTS},
+        "config": asdict(found.method),
+        "tuning": cast(Tuning | None, found.tuning),
+        "rates": None if found.rates is None else cast(LearnedRates, stages.learned(shop, found.rates)),
+        **stages.judged(shop, config, found, progress),
     }
 
 

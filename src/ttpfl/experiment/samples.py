@@ -20,8 +20,8 @@ from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.workshop import Workshop
 from ttpfl.randomness import seeded
+from ttpfl.results.schema import FORMAT
 
-FORMAT = 2
 CLIENTS, IMAGES = 3, 8
 PREFERRED = ("atp-online", "atp-batch")
 
@@ -44,7 +44,7 @@ def samples(recipe: Recipe, shop: Workshop) -> dict[str, Any] | None:
 
 def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> dict[str, Any]:
     def work(folder: object) -> dict[str, Any]:
-        accuracy = [[row["accuracy"] for row in stages.judged(shop, config, one)] for one in (before, after)]
+        accuracy = [stages.judged(shop, config, one)["accuracy"] for one in (before, after)]
         order = np.argsort(np.subtract(accuracy[1], accuracy[0]), kind="stable")[::-1]
         picked = [int(order[place]) for place in np.linspace(0, len(order) - 1, CLIENTS).round().astype(int)]
         return {"clients": [_of_client(shop, config, after, number) for number in dict.fromkeys(picked)]}
@@ -59,10 +59,11 @@ def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> d
 
 def _of_client(shop: Workshop, config: Config, after: Chosen, number: int) -> dict[str, Any]:
     """Images that are drawn at random, the same ones every time, and how many of all answers change."""
-    evaluator, model = stages.evaluator(shop, config), stages.model(shop, config)
+    case = stages.trial(shop, config, after.method, after.rates)
+    evaluator, model = case.evaluator, case.model
     client_number = evaluator.clients()[number]
     client = evaluator.target[client_number]
-    known = stages.knowledge(shop, config, after.method, after.rates)
+    known = case.knowledge(after.method)
     with seeded(0):
         personal = after.method.personal(model, known)
     batches, labels, ids = evaluator.stream(client_number)

@@ -4,16 +4,13 @@ import hashlib
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 from torch import nn
 
-from ttpfl.data.clients import Labels, TargetClient, evenly
-from ttpfl.data.federate import Federated
 from ttpfl.data.parallel import Progress
 from ttpfl.errors import DataError
-from ttpfl.evaluation import Evaluator, compare, gather
+from ttpfl.evaluation import Evaluator
 from ttpfl.experiment.config import Config
 from ttpfl.experiment.inputs import (
     comparison_inputs,
@@ -24,11 +21,11 @@ from ttpfl.experiment.inputs import (
     training_inputs,
     tuning_inputs,
 )
+from ttpfl.experiment.trial import Prepared, Trial, described, modules_of
 from ttpfl.experiment.workshop import Workshop
 from ttpfl.federation import learn, train
 from ttpfl.federation.progress import Rounds
-from ttpfl.methods import Knowledge, Method, make
-from ttpfl.methods.tuning import tune
+from ttpfl.methods import Method, make
 from ttpfl.models import Signature, build, load_model
 from ttpfl.models.build import arguments_for
 from ttpfl.models.files import read_card
@@ -36,6 +33,8 @@ from ttpfl.models.weights import load_backbone
 from ttpfl.randomness import seeded
 from ttpfl.rates import Rates
 from ttpfl.reading import open_regular
+from ttpfl.results.runs import columns
+from ttpfl.results.schema import FIGURES, Figures
 
 Result = dict[str, Any]
 
@@ -122,22 +121,21 @@ def learned(shop: Workshop, config: Config) -> Result:
     """What the rates are, and how they came about."""
 
     def work(folder: Path) -> Result:
-        own, source = model(shop, config), shop.clients(config).population.source
-        judge = evaluator(shop, config)
+        case = trial(shop, config)
         shared = shop.store.folder("learning", learning_inputs(config))
         run_dir = shop.run_dir(config.learn, shared, folder)
         with shop.watch("learning rates", "round") as advance:
             found = learn(
-                own,
-                source,
+                case.model,
+                case.clients.population.source,
                 replace(config.learn, workers=shop.workers),
                 run_dir=run_dir,
                 resume=True,
                 callbacks=[Rounds(advance)],
-                evaluate=lambda rates: judge.of_rates(own, rates),
+                evaluate=lambda rates: case.evaluator.of_rates(case.model, rates),
             )
         _take_over(run_dir / "rates.safetensors", folder)
-        return {"modules": _modules(found.rates), "history": found.history}
+        return {"modules": modules_of(found.rates), "history": found.history}
 
     return shop.store.get("rates", rates_inputs(config), work, files=["rates.safetensors"])
 
@@ -154,99 +152,33 @@ def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) 
         return Chosen(method, rates)
 
     def work(folder: Path) -> Result:
-        source = evenly(shop.clients(config).population.source, config.tune.clients)
-        with shop.watch(f"tuning {method.name}", "run") as advance:
-            found = tune(
-                method.name,
-                None,
-                model(shop, config),
-                lambda candidate: knowledge(shop, config, candidate, rates),
-                [client.validation() for client in source],
-                batch_size=config.test.batch_size,
-                workers=shop.workers,
-                progress=advance,
-            )
-        return {"best": asdict(found.best), "table": found.table, "at_edge": found.at_edge}
+        best, tuning = trial(shop, config, method, rates).tuned(method, config.tune.clients, shop.watch)
+        return {"best": asdict(best), **tuning}
 
     found = shop.store.get("tuning", tuning_inputs(config, method, rates), work)
     return Chosen(make(method.name, **found.pop("best")), rates, found)
 
 
-def judged(shop: Workshop, config: Config, chosen: Chosen, progress: Progress | None = None) -> list[Result]:
+def judged(shop: Workshop, config: Config, chosen: Chosen, progress: Progress | None = None) -> Figures:
     """How a method does at every target client; `progress` is told how many are done, of how many."""
 
     def work(folder: Path) -> Result:
-        known = knowledge(shop, config, chosen.method, chosen.rates)
-        found = compare(
-            model(shop, config),
-            evaluator(shop, config),
-            [(chosen.method, known)],
-            run_dir=folder,
-            workers=shop.workers,
-            progress=progress,
-        )
-        return {"rows": found.rows}
+        case = trial(shop, config, chosen.method, chosen.rates)
+        ready = Prepared(chosen.method, case.knowledge(chosen.method))
+        found = case.compared([ready], folder, progress)
+        return {name: found.of(chosen.method.name, name) for name in FIGURES}
 
-    inputs = comparison_inputs(config, chosen.method, chosen.rates)
-    return list(shop.store.get("comparison", inputs, work)["rows"])
+    found = shop.store.get("comparison", comparison_inputs(config, chosen.method, chosen.rates), work)
+    # Earlier versions kept rows.
+    return columns(found["rows"]) if "rows" in found else cast(Figures, found)
 
 
-def evaluator(shop: Workshop, config: Config) -> Evaluator:
-    """Who holds the labels of a case's target clients."""
-    clients, answers, _ = shop.clients(config)
-    return Evaluator(clients.target, answers, config.test.batch_size, config.test.order, config.seed)
-
-
-def knowledge(shop: Workshop, config: Config, method: Method, learned_at: Config | None) -> Knowledge:
-    """What a method knows from the source side."""
-    known = {} if learned_at is None else {str(method.needs_rates): rates(shop, learned_at)}
-    source = shop.clients(config).population.source
-    summary = gather(method, model(shop, config), source, config.test.batch_size, shop.workers)
-    return Knowledge(summary, known)
-
-
-def described(federated: Federated) -> Result:
-    """A population and its target clients as plain data, for results and reports."""
-    clients, answers, manifest = federated
-    classes = clients.facts.classes
-
-    def said(client: TargetClient, labels: Labels) -> Result:
-        return {
-            "id": client.id,
-            "domain": client.domain,
-            "corruption": None if client.corruption is None else client.corruption._asdict(),
-            "labels": np.bincount(labels, minlength=len(classes)).tolist(),
-            "size": len(client),
-        }
-
-    labelled = [(one, labels) for one in clients.target if (labels := answers.of(one)) is not None]
-    if not labelled:
-        raise DataError(
-            f"nobody knows the labels of the target clients of {clients.facts.name}: nothing to see"
-        )
-    checks = [
-        "no image of a source client is in its training and in its validation data",
-        f"the clients are those of the manifest with hash {manifest.digest[:12]}",
-    ]
-    if "shift" in manifest.setting:  # whoever brings clients of their own knows whose pictures are whose
-        checks.insert(0, "no image belongs both to a source and to a target client")
-    summary = {
-        "digest": manifest.digest,
-        "name": clients.facts.name,
-        "classes": list(classes),
-        "source_clients": len(clients.source),
-        "target_clients": len(labelled),
-        "checks": checks,
-    }
-    return {"population": summary, "clients": [said(*one) for one in labelled]}
-
-
-def _modules(rates: Rates) -> list[Result]:
-    values = rates.by_module()
-    return [
-        {"name": spec.name, "kind": spec.kind, "block": spec.block, "rate": float(values[spec.name])}
-        for spec in rates.modules
-    ]
+def trial(
+    shop: Workshop, config: Config, method: Method | None = None, learned_at: Config | None = None
+) -> Trial:
+    """A case's model and clients, with the rates that a method needs."""
+    known = {} if method is None or learned_at is None else {str(method.needs_rates): rates(shop, learned_at)}
+    return Trial(model(shop, config), shop.clients(config), known, config.test, config.seed, shop.workers)
 
 
 def _take_over(file: Path, folder: Path) -> None:

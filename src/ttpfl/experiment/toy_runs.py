@@ -1,52 +1,34 @@
 """The toy example of negative rates in the form of other results."""
 
-from typing import Any
+from typing import cast
 
 from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.workshop import Workshop
+from ttpfl.results.runs import bare_entry, bare_run
+from ttpfl.results.schema import FIGURES, Client, Figures, Run, ToyExample
 from ttpfl.toy import ALPHAS, toy
 
 SAMPLES = 6000
 LABELS = {"closed form": "closed_form", "sampled": "sampled"}
 
 
-def toy_runs(recipe: Recipe, shop: Workshop) -> list[dict[str, Any]]:
+def toy_runs(recipe: Recipe, shop: Workshop) -> list[Run]:
     """One case for each rate; the new client is the only one."""
-    found: list[dict[str, Any]] = []
+    found: list[Run] = []
     for seed in recipe.seeds:
         example = toy(ALPHAS, SAMPLES, seed)
         labels = [sum(counts) for counts in example["histograms"]["before"]["testing"].values()]
-        for line in example["alphas"]:
-            found.append({"case": f"alpha={line['alpha']:g}", "seed": seed, **_as_run(line, labels)})
-        found[-1]["toy"] = example
+        found += [_as_run(line, seed, labels) for line in example["alphas"]]
+        found[-1]["toy"] = cast(ToyExample, example)
     return found
 
 
-def _as_run(line: dict[str, float], labels: list[int]) -> dict[str, Any]:
-    unknown = {key: [None] for key in ("loss", "ece", "entropy", "time", "extra_bytes")}
-    client = {"id": "new client", "domain": None, "corruption": None, "labels": labels, "size": SAMPLES}
-    return {
-        "config": {"alpha": line["alpha"]},
-        "population": {
-            "name": "toy",
-            "digest": "",
-            "classes": ["-1", "+1"],
-            "source_clients": 0,
-            "target_clients": 1,
-            "checks": [],
-        },
-        "clients": [client],
-        "training": [],
-        "entries": [
-            {
-                "label": label,
-                "method": "toy",
-                "config": {"alpha": line["alpha"]},
-                "tuning": None,
-                "rates": None,
-                "accuracy": [line[key]],
-                **unknown,
-            }
-            for label, key in LABELS.items()
-        ],
-    }
+def _as_run(line: dict[str, float], seed: int, labels: list[int]) -> Run:
+    client: Client = {
+        "id": "new client", "domain": None, "corruption": None, "labels": labels, "size": SAMPLES
+    }  # fmt: skip
+    run, config = bare_run("toy", "", ["-1", "+1"], [client]), {"alpha": line["alpha"]}
+    for label, key in LABELS.items():
+        figures = cast(Figures, {**{name: [None] for name in FIGURES}, "accuracy": [line[key]]})
+        run["entries"].append(bare_entry(label, "toy", config, figures))
+    return {**run, "case": f"alpha={line['alpha']:g}", "seed": seed, "config": config}

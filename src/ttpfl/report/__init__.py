@@ -6,7 +6,7 @@ from pathlib import Path
 from ttpfl.errors import ReportError
 from ttpfl.files import written_in_one_step
 from ttpfl.report.page import page
-from ttpfl.report.reading import RESULTS, SAMPLES, read_json, results_file
+from ttpfl.results.files import RESULTS, SAMPLES, read_json, results_file
 
 __all__ = ["page", "write_report"]
 

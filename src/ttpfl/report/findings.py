@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from ttpfl.evaluation.summary import Lead
+from ttpfl.evaluation.summary import BASELINE, Lead
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.numbers import ends, listed, plain, share, short, signed, words
-from ttpfl.report.schema import ToyExample
 from ttpfl.report.sections.variation import varied
-from ttpfl.report.study import BASELINE, Case, Study
+from ttpfl.report.study import Case, Study
+from ttpfl.results.schema import ToyExample
 
 MANY = 4  # cases; more are not listed one by one
 

@@ -7,14 +7,13 @@ from importlib.resources import files
 from ttpfl.report.findings import findings
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.parts import Section
-from ttpfl.report.reading import checked_results, checked_samples
 from ttpfl.report.sections import SECTIONS
 from ttpfl.report.study import Study, study
 
 
 def page(results: object, samples: object = None) -> Html:
     """The report of the content of a `results.json` and, if there is one, of a `samples.json`."""
-    known = study(checked_results(results), None if samples is None else checked_samples(samples))
+    known = study(results, samples)
     sections = [section for make in SECTIONS if (section := make(known)) is not None]
     script = _file("page.js")
     return joined(

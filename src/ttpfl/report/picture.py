@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from ttpfl.errors import ReportError
 from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.markup import Html, Node, element
-from ttpfl.report.reading import checked_results
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.schema import Run
-from ttpfl.report.study import entry_of
+from ttpfl.results.files import checked_results
+from ttpfl.results.runs import entry_of
+from ttpfl.results.schema import Run
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 340, 46, 64, 52
 TEXT, GRID, GAIN, HARM = "#7a838d", "#8b949e", "#2a8fd6", "#d9702a"

@@ -4,19 +4,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from statistics import fmean
-from typing import Any, Literal
+from typing import cast
 
 import numpy as np
 
-from ttpfl.evaluation.comparison import Comparison
-from ttpfl.evaluation.rows import Row
-from ttpfl.evaluation.summary import BASELINE, Lead, Line, Spread, average_ranks, lead, lines
+from ttpfl.evaluation.summary import Lead, Line, Spread, average_ranks, lead, lines
 from ttpfl.report.numbers import listed
-from ttpfl.report.schema import Entry, Results, Run, Samples, ToyExample
-
-FIGURES: tuple[Literal["accuracy", "loss", "ece", "entropy"], ...] = ("accuracy", "loss", "ece", "entropy")
-COSTS: tuple[Literal["time", "extra_bytes"], ...] = ("time", "extra_bytes")
+from ttpfl.results.comparison import Comparison
+from ttpfl.results.files import checked_results, checked_samples
+from ttpfl.results.schema import FIGURES, Entry, Results, Run, Samples, ToyExample
 
 Identity = tuple[str, str]
 """Who a client is, in whatever run: the digest of its population, and its id there."""
@@ -156,15 +154,11 @@ class Study:
         return next((case for case in self.cases if case.name == name), None)
 
 
-def study(results: Results, samples: Samples | None = None) -> Study:
-    """Group the runs by case and summarise them."""
+def study(content: object, samples: object = None) -> Study:
+    """Check the content of a `results.json` and, if there is one, of a `samples.json`; group runs by case."""
+    results, shown = checked_results(content), None if samples is None else checked_samples(samples)
     names = dict.fromkeys(run["case"] for run in results["runs"])
-    return Study(results, samples, tuple(_case(results, name) for name in names))
-
-
-def entry_of(run: Run, label: str) -> Entry | None:
-    """The run's entry with this label."""
-    return next((entry for entry in run["entries"] if entry["label"] == label), None)
+    return Study(results, shown, tuple(_case(results, name) for name in names))
 
 
 def _case(results: Results, name: str) -> Case:
@@ -192,52 +186,21 @@ def _lines(comparison: Comparison) -> dict[str, Line]:
 
 
 def _comparison(runs: Sequence[Run], labels: Sequence[str]) -> Comparison:
-    return Comparison([_mean_row(same) for label in labels for same in _rows_by_client(runs, label)], {})
+    """All clients of these runs; one that is in several of them counts once, with its mean."""
+    each, identities = [Comparison(run) for run in runs], list(_identities(runs))
 
+    def merged(label: str, figure: str) -> list[float]:
+        """Rounded, so that what is equal but for floating point does no harm."""
+        values = chain.from_iterable(one.of(label, figure) for one in each)
+        found: dict[Identity, list[float]] = {}
+        for identity, value in zip(identities, values, strict=True):
+            found.setdefault(identity, []).append(value)
+        return [round(fmean(of_client), 12) for of_client in found.values()]
 
-def _rows_by_client(runs: Sequence[Run], label: str) -> list[list[Row]]:
-    """An entry's rows of each client, in all runs that the client is in."""
-    found: dict[Identity, list[Row]] = {}
-    rows = (row for run in runs for row in _rows(run, label))
-    for identity, row in zip(_identities(runs), rows, strict=True):
-        found.setdefault(identity, []).append(row)
-    return list(found.values())
-
-
-def _rows(run: Run, label: str) -> Iterator[Row]:
-    """An entry as the rows of a comparison, in which its label is the method's name."""
-    entry = entry_of(run, label)
-    assert entry is not None  # checked when it was read
-    for number, client in enumerate(run["clients"]):
-        yield {
-            "method": label,
-            "client": client["id"],
-            **{name: _number(entry[name][number]) for name in FIGURES},
-            "cost": {name: _number(entry[name][number]) for name in COSTS},
-        }
-
-
-def _mean_row(rows: Sequence[Row]) -> Row:
-    """The mean over runs. It is rounded, so that what is equal but for floating point does no harm."""
-
-    def mean(of: Sequence[dict[str, Any]], name: str) -> float:
-        return round(fmean(one[name] for one in of), 12)
-
-    costs = [row["cost"] for row in rows]
-    return {
-        **rows[0],
-        **{name: mean(rows, name) for name in FIGURES},
-        "cost": {name: mean(costs, name) for name in COSTS},
-    }
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+    clients = dict(zip(identities, (client for run in runs for client in run["clients"]), strict=True))
+    entries = [{"label": label, **{name: merged(label, name) for name in FIGURES}} for label in labels]
+    return Comparison({**runs[0], "clients": list(clients.values()), "entries": cast(list[Entry], entries)})
 
 
 def _spread(runs: Sequence[Run], label: str) -> Spread:
-    found = [entry["accuracy"] for run in runs if (entry := entry_of(run, label))]
-    return Spread.of([100 * float(np.mean(accuracies)) for accuracies in found])
-
-
-__all__ = ["BASELINE", "Case", "Study", "entry_of", "study"]
+    return Spread.of([100 * float(np.mean(Comparison(run).of(label))) for run in runs])

@@ -4,17 +4,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from ttpfl.errors import RecipeError, ReportError
+from ttpfl.errors import RecipeError
 from ttpfl.evaluation.summary import Line, Spread
 from ttpfl.printable import printable
 from ttpfl.report.numbers import listed
-from ttpfl.report.reading import RESULTS, SAMPLES, checked_results, read_json, results_file
-from ttpfl.report.schema import Results
 from ttpfl.report.study import Ranking, Study, study
 from ttpfl.report.terminal import study_words
 
@@ -22,30 +19,9 @@ MARK = "<!-- results -->"
 SHOWN = {"methods": "methods", "only": "cases", "entries": "lines"}  # keys of recipes, by what tables show
 
 
-def load(path: Path) -> Results:
-    """A file of results, or that in the folder of a run."""
-    file = results_file(path)
-    return checked_results(read_json(file), str(file))
-
-
-def load_all(paths: Iterable[Path]) -> list[Results]:
-    """Files of results in order; a folder stands for all in it and in the folders of runs below it."""
-    return [load(file) for path in paths for file in _files(path)]
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir() or (path / RESULTS).exists():
-        return [path]
-    found = [file for file in sorted(path.glob("*.json")) if file.name != SAMPLES]
-    found += sorted(path.glob(f"*/{RESULTS}"))
-    if not found:
-        raise ReportError(f"{path} holds no results: name a {RESULTS}, or a folder with finished runs")
-    return found
-
-
 def accuracies(results: object) -> dict[str, dict[str, tuple[float, float | None]]]:
     """By entry and case, in percent: mean and standard deviation over seeds, None if there is one seed."""
-    known = _known(results)
+    known = study(results)
     return {
         label: {case.name: _pair(case.accuracy[label]) for case in known.cases if label in case.accuracy}
         for label in known.labels
@@ -54,17 +30,17 @@ def accuracies(results: object) -> dict[str, dict[str, tuple[float, float | None
 
 def terminal_words(results: object) -> list[Table | str]:
     """For people who look at a terminal: a table, and what its columns mean."""
-    return study_words(_known(results))
+    return study_words(study(results))
 
 
 def lines_by_case(results: object) -> dict[str, list[Line]]:
     """All figures of every entry in each case, over its clients."""
-    return {case.name: list(case.lines.values()) for case in _known(results).cases}
+    return {case.name: list(case.lines.values()) for case in study(results).cases}
 
 
 def markdown(results: object) -> str:
     """For README and documentation."""
-    known = _known(results)
+    known = study(results)
     header, *rows = _cells(known)
     lines = [
         f"**{_text(known.results['recipe']['title'])}** ({_text(_circumstances(known))})",
@@ -87,10 +63,6 @@ def _text(said: str) -> str:
     '&lt;img src=x&gt;'
     """
     return escape(printable(" ".join(said.split())), quote=False)
-
-
-def _known(results: object) -> Study:
-    return study(checked_results(results))
 
 
 def _pair(found: Spread) -> tuple[float, float | None]:

@@ -8,21 +8,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ttpfl.evaluation.cost import COST
 from ttpfl.evaluation.summary import BASELINE, Line
 from ttpfl.report.numbers import DASH, ends, plain, signed
 from ttpfl.report.study import Case, Study
+from ttpfl.results.schema import COST
 
 WIDTH = 80
 AGAINST_NONE = ["to none", "95 % interval", "harmed"]
 
 Rows = list[list[str]]
-
-
-def methods_words(lines: Sequence[Line], clients: int) -> list[Table | str]:
-    """A table with one row per method, by accuracy, and what its columns mean."""
-    columns = _columns(lines)
-    return [_table(["method", *columns], [_rows(lines, columns)]), _notes(columns, _over(clients), clients)]
 
 
 def study_words(study: Study) -> list[Table | str]:

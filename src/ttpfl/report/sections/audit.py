@@ -7,9 +7,9 @@ from ttpfl.report.chart import drawing, percent, said, stretched
 from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import clipped, listed
 from ttpfl.report.parts import Data, Section, Value, definitions, figure, panels
-from ttpfl.report.schema import Client, Run
 from ttpfl.report.sections.clients import describe
 from ttpfl.report.study import Study
+from ttpfl.results.schema import Client, Run
 
 LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's images from which a cell has more colour
 ROOMY = 16  # classes; with more of them their names have no room
@@ -17,8 +17,10 @@ CHARACTER, GAP, NARROW = 6.6, 6, 240  # pixels: of a heading, between two, and o
 MOST = 3  # classes that are named when a client is pointed at
 
 
-def audit(study: Study) -> Section:
-    """What each run's population is, and its clients' class counts."""
+def audit(study: Study) -> Section | None:
+    """What each run's population is, and its clients' class counts, if they are known."""
+    if not any(run["population"]["classes"] for run in study.results["runs"]):
+        return None
     shown = {study.title(run["case"], run["seed"]): _panel(run) for run in study.results["runs"]}
     caption = (
         "Class counts of the target clients: a column for each client, a row for each class; fuller colour "
@@ -30,10 +32,11 @@ def audit(study: Study) -> Section:
 
 def _panel(run: Run) -> Iterator[Html]:
     population = run["population"]
+    source = population["source_clients"]  # 0 where that is not known
     yield definitions(
         [
             ("data", population["name"]),
-            ("clients", f"{population['source_clients']} source, {population['target_clients']} target"),
+            ("clients", f"{source} source, " * bool(source) + f"{population['target_clients']} target"),
             ("images at targets", f"{sum(client['size'] for client in run['clients']):,}"),
             (
                 "digest",

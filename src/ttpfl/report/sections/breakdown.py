@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from statistics import mean
 
+from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.markup import Html
 from ttpfl.report.numbers import listed, plain, signed
 from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
-from ttpfl.report.schema import Client
-from ttpfl.report.study import BASELINE, Case, Study, entry_of
+from ttpfl.report.study import Case, Study
+from ttpfl.results.comparison import Comparison
+from ttpfl.results.schema import Client
 
 Key = tuple[str, str]
 """What clients are grouped by, and the group."""
@@ -53,10 +55,9 @@ def _groups(case: Case) -> dict[Key, dict[str, list[float]]]:
         for name in sorted(names) if len(names) > 1 else ():
             groups[kind, name] = {
                 label: [
-                    entry["accuracy"][number]
+                    accuracy
                     for run in case.runs
-                    if (entry := entry_of(run, label))
-                    for number, client in enumerate(run["clients"])
+                    for accuracy, client in zip(Comparison(run).of(label), run["clients"], strict=True)
                     if group_of(client) == name
                 ]
                 for label in case.lines

@@ -3,13 +3,15 @@
 import json
 from collections.abc import Mapping
 
+from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.chart import Axis, Canvas, beginning, percent, said
 from ttpfl.report.markup import Html, Node, element
 from ttpfl.report.numbers import listed, plain, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.schema import Client, Run
-from ttpfl.report.study import BASELINE, Study, entry_of
+from ttpfl.report.study import Study
+from ttpfl.results.comparison import Comparison
+from ttpfl.results.schema import Client, Run
 
 FACTS = ["case", "seed", "client", "domain", "corruption", "severity"]
 
@@ -57,7 +59,7 @@ def _choice(methods: list[str]) -> Html:
 def _panel(run: Run, axes: Mapping[str, Axis], first_row: int) -> Html:
     """The first method; axes of the others are there for the page's script."""
     method = next(iter(axes))
-    before, after = _accuracy(run, BASELINE), _accuracy(run, method)
+    before, after = (Comparison(run).of(label) for label in (BASELINE, method))
     canvas = Canvas(Axis(Scale(0, len(before)), f"{len(before)} clients", ticks=[]), axes[method], height=280)
     order = sorted(range(len(before)), key=lambda number: before[number])
     pairs = [
@@ -76,14 +78,8 @@ def _panel(run: Run, axes: Mapping[str, Axis], first_row: int) -> Html:
     return element("div", element("p", _summary(method, before, after), class_="told", role="status"), chart)
 
 
-def _accuracy(run: Run, label: str) -> list[float]:
-    entry = entry_of(run, label)
-    assert entry is not None  # of methods that every run has
-    return entry["accuracy"]
-
-
 def _axis(run: Run, label: str) -> Axis:
-    shown = [100 * value for one in (BASELINE, label) for value in _accuracy(run, one)]
+    shown = [100 * value for one in (BASELINE, label) for value in Comparison(run).of(one)]
     return Axis(covering(shown), "accuracy, %")
 
 
@@ -122,7 +118,7 @@ def _data(study: Study, labels: list[str]) -> Data:
     """One row per client, one column per method; the page's script draws other methods from it."""
     rows: list[list[Value]] = []
     for run in study.results["runs"]:
-        columns = [entry["accuracy"] for label in labels if (entry := entry_of(run, label))]
+        columns = [Comparison(run).of(label) for label in labels]
         for number, client in enumerate(run["clients"]):
             corruption = client["corruption"]
             facts: list[Value] = [run["case"], run["seed"], client["id"], client["domain"]]

@@ -2,14 +2,14 @@
 
 import math
 
-from ttpfl.evaluation.summary import RESAMPLES, Line, Spread
+from ttpfl.evaluation.summary import BASELINE, RESAMPLES, Line, Spread
 from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, element, joined
 from ttpfl.report.numbers import DASH, ends, listed, plain, signed, words
 from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.sections.overview import METHOD, accuracy, marks, name, over_seeds, overview, with_spread
-from ttpfl.report.study import BASELINE, Case, Study
+from ttpfl.report.study import Case, Study
 
 ACCURACY = Column("Accuracy", "mean over clients, in percent")
 AGAINST_NONE = [

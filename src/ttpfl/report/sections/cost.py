@@ -2,14 +2,14 @@
 
 import math
 
-from ttpfl.evaluation.cost import COST
-from ttpfl.evaluation.summary import Line
+from ttpfl.evaluation.summary import BASELINE, Line
 from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import plain, size
 from ttpfl.report.parts import Cell, Column, Data, Section, figure, table
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.study import BASELINE, Study
+from ttpfl.report.study import Study
+from ttpfl.results.schema import COST
 
 KILOBYTE = 1000  # bytes; less memory than that is not drawn
 COLUMNS = [

@@ -11,10 +11,10 @@ from ttpfl.report.markup import Html, element, joined
 from ttpfl.report.numbers import listed, short
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import covering
-from ttpfl.report.schema import Record, Run
 from ttpfl.report.sections.flat_curves import SOURCE, Curve, flat_targets
 from ttpfl.report.sections.variation import varied
 from ttpfl.report.study import Case, Study
+from ttpfl.results.schema import Record, Run
 
 MANY = 60  # points of a line from which on running means are drawn where lines are compared
 WINDOW = 10  # points before and after that such a mean has

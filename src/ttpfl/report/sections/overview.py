@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
+from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.numbers import DASH, plain
 from ttpfl.report.parts import Cell, Column, Data, Value, figure, table
-from ttpfl.report.study import BASELINE, Case, Ranking, Study
+from ttpfl.report.study import Case, Ranking, Study
 
 METHOD = Column("Method", numeric=False)
 

@@ -4,9 +4,9 @@ from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import share
 from ttpfl.report.parts import Data, Section, Value, figure, panels
 from ttpfl.report.png import png_address
-from ttpfl.report.schema import Answer, ClientImages, Image, Samples
 from ttpfl.report.sections.clients import describe
 from ttpfl.report.study import Study
+from ttpfl.results.schema import Answer, ClientImages, Image, Samples
 
 
 def pictures(study: Study) -> Section | None:

@@ -7,8 +7,8 @@ from typing import Any
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.numbers import duration, listed
 from ttpfl.report.parts import Cell, Column, Data, Section, definitions, figure, table
-from ttpfl.report.schema import Run
 from ttpfl.report.study import Study
+from ttpfl.results.schema import Run
 
 
 def provenance(study: Study) -> Section:

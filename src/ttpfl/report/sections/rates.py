@@ -11,8 +11,9 @@ from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import aligned, clipped, listed, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.schema import Module, Record
-from ttpfl.report.study import Case, Study, entry_of
+from ttpfl.report.study import Case, Study
+from ttpfl.results.runs import entry_of
+from ttpfl.results.schema import Module, Record
 
 ROW = 36  # pixels
 BAR = 10

@@ -7,8 +7,8 @@ from ttpfl.report.chart import Axis, Canvas
 from ttpfl.report.markup import Html
 from ttpfl.report.parts import Data, Section, figure, legend, panels
 from ttpfl.report.scale import covering
-from ttpfl.report.schema import ToyExample
 from ttpfl.report.study import Study
+from ttpfl.results.schema import ToyExample
 
 CLASSES = {"-": "s0", "+": "s1"}
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
+from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.chart import Axis, Canvas
 from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import plain, signed
 from ttpfl.report.parts import Data, Section, figure
 from ttpfl.report.placing import free_sides
 from ttpfl.report.scale import covering
-from ttpfl.report.study import BASELINE, Case, Study
+from ttpfl.report.study import Case, Study
 
 HEIGHT = 380
 WIDTHS = {"narrow": 290, "wide": 620}  # of the plot in pixels; texts that fit there fit into anything wider

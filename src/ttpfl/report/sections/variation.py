@@ -4,13 +4,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.chart import Axis, Canvas, beginning
 from ttpfl.report.markup import Html, element, joined
 from ttpfl.report.numbers import clipped, plain, short
 from ttpfl.report.parts import Data, Section, figure
 from ttpfl.report.placing import spread_out
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.study import BASELINE, Case, Study
+from ttpfl.report.study import Case, Study
 
 NUMBERED = re.compile(r"(.+?)\s*=\s*([+-]?[0-9.]+(?:e[+-]?[0-9]+)?)", re.I)
 COLOURED = 5  # methods with a colour; the others are grey

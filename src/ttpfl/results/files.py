@@ -1,17 +1,20 @@
-"""From files to results that hang together, or an error that says where they do not."""
+"""Files of results: written in one step with a checksum, and read only if they hang together."""
 
+import json
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from ttpfl import reading
-from ttpfl.checksum import CHECKSUM, is_sound, warn_of_old_format
+from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.errors import ReportError
-from ttpfl.report.schema import BY_CLIENT, FORMAT, Results, Run, Samples, ToyExample
+from ttpfl.files import written_in_one_step
+from ttpfl.results.earlier import as_run, is_comparison
+from ttpfl.results.schema import FIGURES, FORMAT, UNSEALED, Results, Run, Samples, ToyExample
 from ttpfl.settings_kit import TYPES, Rule, as_type
 
-UNSEALED = 1  # the format before checksums
 RESULTS, SAMPLES = "results.json", "samples.json"
 
 
@@ -20,11 +23,40 @@ def _is_figure(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
-FIGURES = {
+_TYPES = {
     **TYPES,
     int: Rule("an integer", lambda value: type(value) is int and _is_figure(value)),
     float: Rule("a number", _is_figure),
 }
+
+
+def write(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON with a checksum, in one step; what a reader gets is returned."""
+    whole = sealed(content)
+    with written_in_one_step(path) as file:
+        file.write(json.dumps(whole).encode())
+    return whole
+
+
+def load(path: Path) -> Results:
+    """A file of results, or that in the folder of a run."""
+    file = results_file(path)
+    return checked_results(read_json(file), str(file))
+
+
+def load_all(paths: Iterable[Path]) -> list[Results]:
+    """Files of results in order; a folder stands for all in it and in the folders of runs below it."""
+    return [load(file) for path in paths for file in _files(path)]
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir() or (path / RESULTS).exists():
+        return [path]
+    found = [file for file in sorted(path.glob("*.json")) if file.name != SAMPLES]
+    found += sorted(path.glob(f"*/{RESULTS}"))
+    if not found:
+        raise ReportError(f"{path} holds no results: name a {RESULTS}, or a folder with finished runs")
+    return found
 
 
 def results_file(run: Path) -> Path:
@@ -49,7 +81,9 @@ def read_json(path: Path) -> Any:
 def checked_results(value: object, place: str = RESULTS) -> Results:
     """`value` as results, or a ReportError."""
     _check_format(value, place)
-    as_type(place, value, Results, ReportError, FIGURES)
+    if is_comparison(value):
+        value = as_run(cast(Mapping[str, Any], value), place)
+    as_type(place, value, Results, ReportError, _TYPES)
     results = cast(Results, value)
     if not results["runs"]:
         raise ReportError(f"{place} has no runs: nothing to report yet")
@@ -69,7 +103,7 @@ def checked_results(value: object, place: str = RESULTS) -> Results:
 def checked_samples(value: object, place: str = SAMPLES) -> Samples:
     """`value` as samples, or a ReportError."""
     _check_format(value, place)
-    as_type(place, value, Samples, ReportError, FIGURES)
+    as_type(place, value, Samples, ReportError, _TYPES)
     return cast(Samples, value)
 
 
@@ -97,7 +131,7 @@ def _check_run(run: Run, place: str) -> None:
             raise ReportError(f"{place}: client {client['id']} has not one count for each class")
     for entry in run["entries"]:
         figures = cast(dict[str, list[float | None]], entry)
-        for name in BY_CLIENT:
+        for name in FIGURES:
             if len(figures[name]) != clients:
                 raise ReportError(
                     f"{place}: {name} of {entry['label']} has {len(figures[name])} figures "
@@ -113,9 +147,9 @@ def _check_run(run: Run, place: str) -> None:
 
 def _check_toy(toy: ToyExample, place: str) -> None:
     found = toy["histograms"]
-    counts = [*cast(dict[str, dict[str, list[int]]], found["before"]).values(), *found["after"]]
-    bins = len(found["edges"]) - 1
+    counts, bins = [*found["before"].values(), *found["after"]], len(found["edges"]) - 1
     sound = bins > 0 and toy["alphas"] and len(found["after"]) == len(toy["alphas"])
+    sound = sound and found["before"].keys() == {"training", "testing"}
     if not sound or any(one.keys() != {"-", "+"} or {*map(len, one.values())} != {bins} for one in counts):
         raise ReportError(f"{place} has not one count for each class, bin and rate")
     if "norm.running_mean" not in toy["learned"]["rates"]:

@@ -1,6 +1,6 @@
-"""What `results.json` and `samples.json` hold: all that a report is drawn from.
+"""The results model: what a comparison yields, `results.json` and `samples.json` hold, and a report shows.
 
-Since format 2 both hold a checksum over all the rest, which is verified when they are read.
+Since format 2 both files have a checksum, which is verified when they are read.
 
 Accuracies are fractions, but the paper's figures are percent. Keys that are not named here are allowed.
 """
@@ -8,11 +8,37 @@ Accuracies are fractions, but the paper's figures are percent. Keys that are not
 from typing import Any, NotRequired, TypedDict
 
 FORMAT = 2
-"""Files of format 1 are read, too: they have no checksum."""
-BY_CLIENT = ("accuracy", "loss", "ece", "entropy", "time", "extra_bytes")
-"""The keys of an entry with one figure per client, in the order of the run's clients."""
+UNSEALED = 1
+"""The format before checksums, which can still be read."""
 
-Figures = list[float | None]
+Column = list[float | None]
+"""One number per client, in the order of the run's clients; None where it is not known."""
+
+
+class Figures(TypedDict):
+    """What is measured of a method at each client."""
+
+    accuracy: list[float]
+    loss: Column
+    """Mean cross-entropy."""
+    ece: Column
+    """Expected calibration error: the mean distance of confidence and accuracy."""
+    entropy: Column
+    """Mean entropy of the predictions."""
+    time: Column
+    """The cost, as `COST` defines it."""
+    extra_bytes: Column
+    """Memory beside the model."""
+
+
+FIGURES = tuple(Figures.__annotations__)
+
+
+COST = (
+    "The cost of a method is the time it takes for a stream, divided by the time the plain model takes for "
+    "the same stream: one thread, the same batches, images channels last in memory."
+)
+"""The definition in words, wherever costs are shown."""
 
 
 class Record(TypedDict, total=False):
@@ -29,8 +55,9 @@ class Record(TypedDict, total=False):
 
 
 class Made(TypedDict, total=False):
-    """With what the results were made; beside these, versions."""
+    """With what the results were made; beside these, versions of other libraries."""
 
+    ttpfl: str
     machine: str
     seconds: dict[str, float]
     """Time on the clock by stage."""
@@ -101,7 +128,7 @@ class Tuning(TypedDict):
     at_edge: list[str]
 
 
-class Entry(TypedDict):
+class Entry(Figures):
     """A method that was compared."""
 
     label: str
@@ -109,12 +136,6 @@ class Entry(TypedDict):
     config: dict[str, Any]
     tuning: Tuning | None
     rates: LearnedRates | None
-    accuracy: list[float]
-    loss: Figures
-    ece: Figures
-    entropy: Figures
-    time: Figures
-    extra_bytes: Figures
 
 
 class ToyLine(TypedDict):
@@ -131,18 +152,12 @@ class ToyLearned(TypedDict):
     closed_form: float
 
 
-class ToyInputs(TypedDict):
-    """Counts of samples by class ("-" and "+"), one for each bin, before adaptation."""
-
-    training: dict[str, list[int]]
-    testing: dict[str, list[int]]
-
-
 class ToyHistograms(TypedDict):
-    """How samples lie; `after` has one for each rate."""
+    """Counts of samples by class ("-" and "+"), one for each bin; `after` has them for each rate."""
 
     edges: list[float]
-    before: ToyInputs
+    before: dict[str, dict[str, list[int]]]
+    """Of "training" and "testing"."""
     after: list[dict[str, list[int]]]
 
 
@@ -165,6 +180,8 @@ class Run(TypedDict):
     clients: list[Client]
     training: list[Record]
     entries: list[Entry]
+    setting: NotRequired[dict[str, Any]]
+    """Hashes of the model and of the images, and how streams came, where a given model was compared on."""
     toy: NotRequired[ToyExample]
     """Where that was the run."""
 
