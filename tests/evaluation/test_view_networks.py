@@ -116,8 +116,9 @@ def test_comparing_every_method(
         }
         for one in rates.values():
             one.values += 0.01
-        (row,) = compare(model, evaluator, [(method, Knowledge(summary, rates))], workers=0).rows
-        figures.append((row["accuracy"], row["loss"], row["entropy"]))
+        compared = compare(model, evaluator, [(method, Knowledge(summary, rates))], workers=0)
+        figures.append([*compared.of(name), *compared.of(name, "loss"), *compared.of(name, "entropy")])
+    assert figures[0]
     assert figures[0] == pytest.approx(figures[1], rel=1e-3)
 
 

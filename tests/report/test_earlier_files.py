@@ -66,13 +66,13 @@ def test_without_a_checksum_it_is_read_and_with_a_wrong_one_refused() -> None:
     ("change", "message"),
     [
         (lambda old: old["rows"][2].pop("cost"), r"no version of `ttpfl compare` wrote: KeyError\(.cost.\)"),
-        (lambda old: old["rows"][2].pop("accuracy"), r"accuracy\[2\] is None"),
-        (lambda old: old["rows"][2].update(loss="low"), r"loss\[2\] is 'low'"),
+        (lambda old: old["rows"][2].pop("accuracy"), r"accuracy\[2\] must be a number, got None"),
+        (lambda old: old["rows"][2].update(loss="low"), r"loss\[2\] must be a number, got 'low'"),
         (lambda old: old["rows"].pop(), "accuracy of atp-online has 2 figures for 3 clients"),
         (lambda old: old["rows"].clear(), "has no entries"),
         (lambda old: old["setting"].pop("clients"), r"KeyError\(.clients.\)"),
         (lambda old: old.update(rows=[5]), "no version of `ttpfl compare` wrote"),
-        (lambda old: old["tuning"].update(em=[]), r"tuning is \[\]"),
+        (lambda old: old["tuning"].update(em=[]), r"tuning must be a table .*, got \[\]"),
     ],
 )
 def test_a_bad_one_is_refused(change: Callable[[dict[str, Any]], object], message: str) -> None:
