@@ -16,14 +16,14 @@ from ttpfl.experiment.config import Config, located
 from ttpfl.experiment.entries import chosen, rates_of, tunes
 from ttpfl.experiment.provenance import machine, versions
 from ttpfl.experiment.recipe import COMPARISON, TOY, Recipe
-from ttpfl.experiment.recipe import Entry as RecipeEntry
+from ttpfl.experiment.recipe import Entry
 from ttpfl.experiment.samples import samples
 from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.toy_runs import toy_runs
 from ttpfl.experiment.workshop import Workshop
 from ttpfl.federation.roster import Roster
 from ttpfl.results.files import RESULTS, SAMPLES, write
-from ttpfl.results.schema import FORMAT, Entry, LearnedRates, Results, Run, Tuning
+from ttpfl.results.schema import FORMAT, MethodResult, LearnedRates, Results, Run, Tuning
 
 log = logging.getLogger("ttpfl")
 
@@ -111,14 +111,14 @@ def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int, failures: lis
 
 def _entries(
     recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str], begin: Begin
-) -> list[Entry]:
+) -> list[MethodResult]:
     """Every entry through all stages; one that fails is noted, and goes no further."""
 
-    def trying(entry: RecipeEntry) -> AbstractContextManager[None]:
+    def trying(entry: Entry) -> AbstractContextManager[None]:
         return _put_off(failures, entry.label, _place(case, seed))
 
     begin(LEARNING)
-    able, ready, entries = list[RecipeEntry](), list[tuple[RecipeEntry, Chosen]](), list[Entry]()
+    able, ready, entries = list[Entry](), list[tuple[Entry, Chosen]](), list[MethodResult]()
     for entry in recipe.entries:
         with trying(entry):
             if (rates := rates_of(recipe, case, seed, entry)) is not None:
@@ -164,7 +164,7 @@ def _put_off(failures: list[str], label: str, place: str) -> Iterator[None]:
         log.warning("%s (%s): %s; going on with the other lines", label, place, error)
 
 
-def _compared(shop: Workshop, config: Config, entry: RecipeEntry, found: Chosen, progress: Progress) -> Entry:
+def _compared(shop: Workshop, config: Config, entry: Entry, found: Chosen, progress: Progress) -> MethodResult:
     return {
         "label": entry.label,
         "method": entry.method,

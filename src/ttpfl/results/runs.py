@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ttpfl.results.schema import FIGURES, FORMAT, Client, Entry, Figures, Made, Recipe, Results, Run
+from ttpfl.results.schema import FIGURES, FORMAT, Client, MethodResult, Figures, Made, Recipe, Results, Run
 
 TITLE = "Comparison of test-time methods"
 """Of results that no recipe asked for."""
@@ -19,7 +19,7 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> Figures:
     return cast(Figures, {name: [row.get(name) for row in flat] for name in FIGURES})
 
 
-def entry_of(run: Run, label: str) -> Entry | None:
+def entry_of(run: Run, label: str) -> MethodResult | None:
     """The run's entry with this label."""
     return next((entry for entry in run["entries"] if entry["label"] == label), None)
 
@@ -49,7 +49,7 @@ def bare_run(population: str, digest: str, classes: Sequence[str], clients: list
     }
 
 
-def bare_entry(label: str, method: str, config: dict[str, Any], figures: Figures) -> Entry:
+def bare_entry(label: str, method: str, config: dict[str, Any], figures: Figures) -> MethodResult:
     """An entry that was not tuned and has no rates."""
     return {"label": label, "method": method, "config": config, "tuning": None, "rates": None, **figures}
 

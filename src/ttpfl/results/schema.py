@@ -128,7 +128,7 @@ class Tuning(TypedDict):
     at_edge: list[str]
 
 
-class Entry(Figures):
+class MethodResult(Figures):
     """A method that was compared."""
 
     label: str
@@ -179,7 +179,7 @@ class Run(TypedDict):
     population: Population
     clients: list[Client]
     training: list[Record]
-    entries: list[Entry]
+    entries: list[MethodResult]
     setting: NotRequired[dict[str, Any]]
     """Hashes of the model and of the images, and how streams came, where a given model was compared on."""
     toy: NotRequired[ToyExample]
