@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import transcription
 import ttpfl
-from ttpfl.arithmetic import channels_last
+from ttpfl.core.torch_overrides import channels_last
 from ttpfl.evaluation.evaluator import plain
 
 BATCH, CLASSES = 20, 10

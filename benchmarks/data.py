@@ -21,7 +21,7 @@ import numpy as np
 
 from core import peak_bytes, reset_peak
 from corruptions import some_images
-from ttpfl.data import Images, Population, facts, federate, load
+from ttpfl.data import Images, Population, dataset_info, federate, load
 from ttpfl.errors import DataMissingError
 
 COHORT = 60
@@ -37,7 +37,7 @@ def cifar10(data_dir: str | None) -> tuple[Images, str]:
     try:
         return load("cifar10", data_dir), "real CIFAR-10"
     except DataMissingError:
-        known = facts("cifar10")
+        known = dataset_info("cifar10")
         x = np.tile(some_images(2000, 32), (30, 1, 1, 1))
         labels = np.random.default_rng(0).permutation(np.arange(60_000) % 10)
         return Images(x, labels, np.zeros_like(labels), known), "synthetic images in the shape of CIFAR-10"

@@ -29,7 +29,7 @@ def population(clients: int) -> ttpfl.data.Population:
     random = np.random.default_rng(0)
     x = random.integers(256, size=(60_000, 32, 32, 3), dtype=np.uint8)
     y, domain = np.arange(60_000) % 10, np.zeros(60_000, np.int64)
-    images = Images(x, y, domain, ttpfl.data.facts("cifar10"))
+    images = Images(x, y, domain, ttpfl.data.dataset_info("cifar10"))
     with tempfile.TemporaryDirectory() as folder:
         return ttpfl.data.federate(
             images,

@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from ttpfl.core.rates import Rates
 from ttpfl.federation import LearnSettings
 from ttpfl.flower import loopback
 from ttpfl.flower.create import create
 from ttpfl.flower.folder import Federation
-from ttpfl.flower.order import Order
+from ttpfl.flower.run_spec import Order
 from ttpfl.flower.submit import carry_out
 from ttpfl.models import build
 from ttpfl.models.files import save_model
-from ttpfl.rates import Rates
 
 SITES = ["north", "south", "west"]
 BUILD = {"name": "shallow_cnn", "num_classes": 10, "image_size": 28}

@@ -13,9 +13,9 @@ import torch
 
 import ttpfl
 from ttpfl import methods
-from ttpfl.arithmetic import channels_last
+from ttpfl.core.torch_overrides import channels_last
 from ttpfl.evaluation.cost import plain_seconds
-from ttpfl.methods import Knowledge
+from ttpfl.methods import SourceInfo
 
 LIMITS = dict.fromkeys(("t3a", "em", "em-online", "bbse", "lame"), 1.2) | {"tent": 3.5, "memo": 16 * 4.5}
 LIMITS |= dict.fromkeys(("atp-batch", "atp-online", "atp-params", "atp-stats"), 4.0)
@@ -37,17 +37,17 @@ def main() -> None:
     rates = {kind: ttpfl.Rates.zeros(model, only=only) for kind, only in RATES.items()}
     for learned in rates.values():
         learned.values += 0.01
-    personal = {}
+    adapter = {}
     for name in names:
         method = methods.make(name)
         summary = methods.add([method.summary(model, source)])
-        personal[name] = method.personal(model, Knowledge(summary, rates))
-        personal[name](stream[0])  # warm up: the first pass probes the model
-        personal[name].reset()
+        adapter[name] = method.adapter(model, SourceInfo(summary, rates))
+        adapter[name](stream[0])  # warm up: the first pass probes the model
+        adapter[name].reset()
 
-    times: dict[str, list[float]] = {name: [] for name in personal}
+    times: dict[str, list[float]] = {name: [] for name in adapter}
     for batch in stream:
-        for name, adapt in personal.items():
+        for name, adapt in adapter.items():
             times[name].append(seconds(adapt, batch) / plain_seconds(model, [batch]))
     print(f"{'method':12} {'cost':>7} {'late':>7} {'limit':>7}")
     for name, ratios in times.items():
@@ -55,9 +55,9 @@ def main() -> None:
         print(f"{name:12} {median(ratios):7.2f} {median(ratios[count // 2 :]):7.2f} {limit:>7}")
 
 
-def seconds(personal: methods.Personal, batch: torch.Tensor) -> float:
+def seconds(adapter: methods.Adapter, batch: torch.Tensor) -> float:
     start = time.perf_counter()
-    personal(batch)
+    adapter(batch)
     return time.perf_counter() - start
 
 

@@ -25,20 +25,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ttpfl.core.direction import DirectionCache, entropy
+from ttpfl.core.learning import cross_entropy
+from ttpfl.core.personalizer import Personalizer
+from ttpfl.core.rates import Rates
+from ttpfl.core.twin import Twin
 from ttpfl.data import federate
 from ttpfl.data.clients import SourceClient
-from ttpfl.direction import DirectionCache, entropy
 from ttpfl.evaluation import Evaluator
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
-from ttpfl.federation.accountant import SENSITIVITY, noise_for
-from ttpfl.federation.engine import Serial
-from ttpfl.federation.jobs import Answer, Job
-from ttpfl.federation.rate_work import RatesWork
-from ttpfl.federation.roster import Roster
-from ttpfl.learning import cross_entropy
-from ttpfl.personalizer import Personalizer
-from ttpfl.rates import Rates
-from ttpfl.twin import Twin
+from ttpfl.federation.engine.client_pool import ClientPool
+from ttpfl.federation.engine.in_process import Serial
+from ttpfl.federation.engine.jobs import ClientResult, Job
+from ttpfl.federation.privacy.accountant import SENSITIVITY, noise_for
+from ttpfl.federation.work.rate_work import RatesWork
 
 SOURCES, TARGETS = 60, 10
 DELTA = 1e-4
@@ -55,7 +55,7 @@ class ByzantineEngine:
     def __init__(self, inner: Serial, byzantine: int, scale: float = 10.0) -> None:
         self._inner, self._byzantine, self._scale = inner, byzantine, scale
 
-    def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[Answer]:
+    def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[ClientResult]:
         for answer in self._inner.run(jobs, message):
             if answer.job.client < self._byzantine:
                 answer = answer._replace(vector=message - self._scale * (answer.vector - message))
@@ -115,7 +115,7 @@ class Study:
         return self.evaluator.mean_accuracy(lambda: Personalizer(self.model, rates, mode="online"))
 
     def _work(self, settings: LearnSettings) -> RatesWork:
-        begin, pool = Rates.zeros(self.model), Roster(self.data)
+        begin, pool = Rates.zeros(self.model), ClientPool(self.data)
         twin = Twin(self.model, begin.modules)
         # The directions are the same under every condition, so one cache serves all.
         return RatesWork(twin, begin, pool, settings, self.cache, entropy, cross_entropy, KEY)

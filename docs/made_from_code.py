@@ -15,14 +15,14 @@ import typer
 from typer.cli import get_docs_for_click
 from typer.main import get_command
 
-from ttpfl import rates_file
 from ttpfl.cli import app
+from ttpfl.core import rates_file
 from ttpfl.data import manifest
-from ttpfl.data.setting import Setting
+from ttpfl.data.population_config import PopulationConfig
 from ttpfl.evaluation import rows
 from ttpfl.experiment import run, store
 from ttpfl.experiment.config import NO_KEYS, SECTIONS, Data
-from ttpfl.federation import checkpoint
+from ttpfl.federation.checkpoints import checkpoint
 from ttpfl.methods.table import built_in, markdown
 from ttpfl.models import files as model_files
 
@@ -95,7 +95,7 @@ def _all(command: Any) -> Iterator[Any]:
 
 
 def _section(name: str, kind: type[Any]) -> str:
-    rows = [row for cls in ((Data, Setting) if kind is Data else (kind,)) for row in _rows(cls)]
+    rows = [row for cls in ((Data, PopulationConfig) if kind is Data else (kind,)) for row in _rows(cls)]
     return "\n".join([f"### [{name}]", "", "| key | default | meaning |", "| --- | --- | --- |", *rows, ""])
 
 

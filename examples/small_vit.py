@@ -56,7 +56,7 @@ def main(rounds: int = 8, rate_rounds: int = 10, clients: int = 28, samples: int
     torch.manual_seed(0)
     digits = load("digits")
     written = digits.domain < 2  # mnist and uci
-    images = Images(digits.x[written], digits.y[written], digits.domain[written], digits.facts)
+    images = Images(digits.x[written], digits.y[written], digits.domain[written], digits.info)
     choices = {"source_clients": clients, "target_clients": clients // 4, "samples": samples}
     population, target_labels, _ = federate(images, shift="label", **choices)
     x, y = (torch.cat(part) for part in zip(*(client.train() for client in population.source), strict=True))

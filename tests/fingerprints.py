@@ -77,7 +77,7 @@ def logits_of_methods() -> Prints:
             torch.manual_seed(0)
             try:
                 summary = methods.add(method.summary(model, client) for client in source)
-                adapter = method.personal(model, methods.Knowledge(summary=summary, rates=rates))
+                adapter = method.adapter(model, methods.SourceInfo(summary=summary, rates=rates))
             except MethodError:  # it does not fit this network
                 continue
             yield f"logits/{name}/{network}", of_tensors([adapter(batch) for batch in stream])

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttpfl.allocator import set_apart
+from ttpfl.util.allocator import set_apart
 
 GROWTH = """
 import torch, ttpfl
-from ttpfl.inputs import client_batches
-from ttpfl.learning import refine
-from ttpfl.twin import Twin
+from ttpfl.core.inputs import client_batches
+from ttpfl.core.learning import refine
+from ttpfl.core.twin import Twin
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096

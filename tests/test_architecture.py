@@ -108,7 +108,7 @@ def test_imports_go_downwards() -> None:
 
 def test_no_module_needs_itself() -> None:
     order = list(TopologicalSorter(import_graph()).static_order())  # a CycleError names a circle
-    assert order.index("ttpfl.rates") < order.index("ttpfl.personalizer")
+    assert order.index("ttpfl.rates") < order.index("ttpfl.core.personalizer")
 
 
 @pytest.mark.parametrize("module", ["personalizer", "learning", "norms"])
@@ -121,8 +121,8 @@ def test_the_core_knows_no_experiment_report_or_command(module: str) -> None:
 def test_wrong_imports_are_found() -> None:
     where = places()
     for module, other in (
-        ("ttpfl.rates", "ttpfl.personalizer"),  # upwards
-        ("ttpfl.methods.tent", "ttpfl.federation.rounds"),  # to the side
+        ("ttpfl.rates", "ttpfl.core.personalizer"),  # upwards
+        ("ttpfl.methods.tent", "ttpfl.federation.engine.rounds"),  # to the side
         ("ttpfl.errors", "ttpfl"),
     ):
         assert upward({module: {other}}, where) == [f"{module} imports {other}"]

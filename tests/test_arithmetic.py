@@ -2,7 +2,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.helpers import networks
-from ttpfl.arithmetic import FastLayout, channels_last
+from ttpfl.core.torch_overrides import FastLayout, channels_last
 
 
 def test_group_norm_whose_scale_alone_needs_a_gradient() -> None:

@@ -6,9 +6,9 @@ import torch
 
 import ttpfl
 from tests.helpers import authors
-from ttpfl.direction import entropy, probe
-from ttpfl.inputs import Inputs
-from ttpfl.twin import Twin, isolated
+from ttpfl.core.direction import entropy, probe
+from ttpfl.core.inputs import Inputs
+from ttpfl.core.twin import Twin, isolated
 
 
 @pytest.fixture
@@ -88,12 +88,12 @@ def test_a_round(golden: dict, model: torch.nn.Module, order: list[int]) -> None
 @pytest.mark.parametrize("mode", ["batch", "online"])
 @pytest.mark.parametrize("index", [0, 1])
 def test_predictions(golden: dict, model: torch.nn.Module, order: list[int], mode: str, index: int) -> None:
-    personal = ttpfl.Personalizer(model, rates_of(model, golden["alpha_test"][order]), mode)
-    logits = torch.cat([personal(x) for x, _ in authors.batches(index)])
+    adapter = ttpfl.Personalizer(model, rates_of(model, golden["alpha_test"][order]), mode)
+    logits = torch.cat([adapter(x) for x, _ in authors.batches(index)])
     assert close(logits.numpy(), golden[f"atp_{mode}{index}"], 1e-5)
 
 
 def test_plain_predictions(golden: dict, model: torch.nn.Module) -> None:
-    personal = ttpfl.Personalizer(model, ttpfl.Rates.zeros(model))
-    logits = torch.cat([personal(x) for x, _ in authors.batches(0)])
+    adapter = ttpfl.Personalizer(model, ttpfl.Rates.zeros(model))
+    logits = torch.cat([adapter(x) for x, _ in authors.batches(0)])
     assert close(logits.numpy(), golden["plain0"], 1e-5)

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ttpfl.convolution import Taps, conv2d
+from ttpfl.core.convolution import Taps, conv2d
 
 small = st.integers(1, 4)
 

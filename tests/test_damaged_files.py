@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import ttpfl
-from ttpfl.checksum import sealed
 from ttpfl.cli import app
 from ttpfl.cli.foreign import model_in
 from ttpfl.errors import LimitError, ModelError, ReportError
@@ -20,6 +19,7 @@ from ttpfl.experiment.store import Store
 from ttpfl.models.files import load_model, read_card, save_model
 from ttpfl.models.weights import load_backbone
 from ttpfl.results.files import load
+from ttpfl.util.checksum import sealed
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = {"name": "shallow_cnn", "num_classes": 2, "image_size": 20}

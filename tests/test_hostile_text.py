@@ -10,14 +10,14 @@ import pytest
 from rich.table import Table
 from typer.testing import CliRunner
 
-from ttpfl.checksum import sealed
 from ttpfl.cli import app
 from ttpfl.cli.messages import say
 from ttpfl.cli.output import answer
 from ttpfl.cli.predictions import writer
 from ttpfl.folder_stream import Prediction
-from ttpfl.printable import printable
 from ttpfl.report.tables import markdown
+from ttpfl.util.checksum import sealed
+from ttpfl.util.printable import printable
 
 ROOT = Path(__file__).resolve().parents[1]
 HOSTILE = "north\x1b[2J\x1b]0;title\x07\x9b31m\u202e\x7f"

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ttpfl import BatchError
-from ttpfl.inputs import Inputs, checked, client_batches, split_batch
+from ttpfl.core.inputs import Inputs, checked, client_batches, split_batch
 
 X, Y = torch.arange(14.0).view(7, 2), torch.arange(7)
 

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import ttpfl
 from tests.helpers.networks import CLASSES, NETWORKS, batches, make, some_rates
 from tests.helpers.untouched import untouched
-from ttpfl.direction import Change, DirectionCache
-from ttpfl.learning import draw_cohort
+from ttpfl.core.direction import Change, DirectionCache
+from ttpfl.core.learning import draw_cohort
 
 
 def clients(name: str, count: int = 4, samples: int = 11) -> list[tuple[Tensor, Tensor]]:

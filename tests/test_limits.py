@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 
 import ttpfl
+from ttpfl.core.rates import Rates
 from ttpfl.data import from_huggingface
 from ttpfl.data.manifest import read as read_manifest
 from ttpfl.data.pictures import Unreadable, as_rgb, decode
@@ -26,8 +27,7 @@ from ttpfl.errors import DataError, FederationError, LimitError, ModelError, Rec
 from ttpfl.experiment.recipe import read as read_recipe
 from ttpfl.models.files import load_model
 from ttpfl.models.weights import read_weights
-from ttpfl.rates import Rates
-from ttpfl.reading import read_bytes, read_json
+from ttpfl.util.reading import read_bytes, read_json
 
 
 def peak_of(do: Callable[[], Any]) -> int:
@@ -258,7 +258,7 @@ def test_classes_that_do_not_occur_can_be_listed(tmp_path: Path) -> None:
         DataError, match=r"no image has the label 1 .* list all classes with the option classes"
     ):
         ttpfl.data.load("arrays", folder)
-    assert ttpfl.data.load("arrays", folder, classes=["a", "b", "c"]).facts.classes == ("a", "b", "c")
+    assert ttpfl.data.load("arrays", folder, classes=["a", "b", "c"]).info.classes == ("a", "b", "c")
     with pytest.raises(DataError, match="number 1 is 2, but there are 2 classes"):
         ttpfl.data.load("arrays", folder, classes=["a", "b"])
 
@@ -268,7 +268,7 @@ def test_numbered_labels_of_a_table(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the highest label is 9, .* list all classes with classes="):
         from_huggingface(rows)
     names = [f"class {number}" for number in range(10)]
-    assert from_huggingface(rows, classes=names).facts.classes == tuple(names)
+    assert from_huggingface(rows, classes=names).info.classes == tuple(names)
 
 
 def test_many_classes_take_no_time_that_grows_with_their_square() -> None:

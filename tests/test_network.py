@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import ttpfl
 from tests.helpers.networks import make
-from ttpfl.network import describe, fingerprint, weights_hash
+from ttpfl.core.network import describe, fingerprint, weights_hash
 
 
 def names(model: nn.Module) -> list[str]:
@@ -132,7 +132,7 @@ def test_fingerprint_is_of_the_architecture_and_the_hash_of_the_weights() -> Non
 
 HASH_OF_A_NETWORK_WITH_A_SET = """
 from torch import nn
-from ttpfl.network import model_hash
+from ttpfl.core.network import model_hash
 
 layer = nn.ReLU()
 layer.kinds = {"cat", "dog", "horse", "ship", "truck"}

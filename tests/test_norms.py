@@ -9,8 +9,8 @@ from torch import Tensor, nn
 import ttpfl
 from tests.helpers.reference import Reference
 from tests.helpers.untouched import untouched
-from ttpfl.norms import direction_norms
-from ttpfl.rates import Granularity, Rates
+from ttpfl.core.direction_norms import direction_norms
+from ttpfl.core.rates import Granularity, Rates
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 import ttpfl
 from tests.helpers.networks import CLASSES, make
+from ttpfl.core.outputs import logits_of
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
-from ttpfl.methods import Knowledge, names
+from ttpfl.methods import SourceInfo, names
 from ttpfl.methods import make as method
-from ttpfl.outputs import logits_of
 
 
 @dataclass
@@ -89,8 +89,8 @@ def test_methods_find_them_as_well(name: str) -> None:
     for model in (bare, Wrapped(bare, "model output")):
         one, rates = method(name), ttpfl.Rates.zeros(model)
         rates.values += 0.1
-        known = Knowledge(one.summary(model, [(x, y)]), dict.fromkeys(("all", "params", "stats"), rates))
-        answers.append(one.personal(model, known)(x))
+        known = SourceInfo(one.summary(model, [(x, y)]), dict.fromkeys(("all", "params", "stats"), rates))
+        answers.append(one.adapter(model, known)(x))
     assert torch.equal(*answers)
 
 

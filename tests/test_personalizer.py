@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import ttpfl
 from tests.helpers.networks import CLASSES, NETWORKS, batches, make, some_rates
 from tests.helpers.untouched import untouched
-from ttpfl.health import Figures, Health
+from ttpfl.core.health import Health, HealthFigures
 
 names = st.sampled_from(["mlp", "groupnorm", "cnn18", "view", "vit"])
 modes = st.sampled_from(["batch", "online"])
@@ -443,11 +443,11 @@ def test_health() -> None:
 
 def test_figures_that_overflowed_do_not_spoil_the_average() -> None:
     """Neither the first nor a later one."""
-    health = Health().after(Figures(math.inf, math.nan, math.inf, 0.5))
+    health = Health().after(HealthFigures(math.inf, math.nan, math.inf, 0.5))
     for _ in range(2):
-        health = health.after(Figures(1.0, 0.5, 2.0, 0.5))
-    assert health.smoothed == Figures(1.0, 0.5, 2.0, 0.5)
-    assert health.after(Figures(math.inf, 0.5, 2.0, 0.5)).smoothed == health.smoothed
+        health = health.after(HealthFigures(1.0, 0.5, 2.0, 0.5))
+    assert health.smoothed == HealthFigures(1.0, 0.5, 2.0, 0.5)
+    assert health.after(HealthFigures(math.inf, 0.5, 2.0, 0.5)).smoothed == health.smoothed
 
 
 def test_images_of_changing_size() -> None:

@@ -7,10 +7,10 @@ from torch import nn
 import ttpfl
 from tests.helpers.networks import NETWORKS, batches, make, some_rates
 from tests.helpers.reference import Reference
-from ttpfl.direction import entropy, probe
-from ttpfl.inputs import Inputs
-from ttpfl.rates import Rates
-from ttpfl.twin import Twin, isolated
+from ttpfl.core.direction import entropy, probe
+from ttpfl.core.inputs import Inputs
+from ttpfl.core.rates import Rates
+from ttpfl.core.twin import Twin, isolated
 
 DOUBLE = 1e-9
 SINGLE = 1e-4  # of the largest value; float32 against float64

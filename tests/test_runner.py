@@ -9,10 +9,10 @@ from torch import Tensor, nn
 import ttpfl
 from tests.helpers.networks import some_rates
 from ttpfl import methods
+from ttpfl.core.inputs import Inputs
+from ttpfl.core.runner import Runner
 from ttpfl.errors import BatchError
-from ttpfl.inputs import Inputs
-from ttpfl.methods import Knowledge
-from ttpfl.runner import Runner
+from ttpfl.methods import SourceInfo
 
 SMALL, LARGE = 6, 8
 
@@ -57,7 +57,7 @@ def test_methods_do_not_depend_on_the_layout_of_earlier_batches(name: str) -> No
     method = methods.make(name, **({"lr": 0.0} if name in ("tent", "shot", "rotta") else {}))
 
     def logits(*sides: int) -> Tensor:
-        personal = method.personal(Choosy(), Knowledge())
+        personal = method.adapter(Choosy(), SourceInfo())
         answers = []
         for side in sides:
             answers.append(personal(images(side)))

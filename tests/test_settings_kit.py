@@ -8,8 +8,8 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import numpy as np
 import pytest
 
-from ttpfl import settings_kit as kit
 from ttpfl.errors import DataError
+from ttpfl.util import settings_kit as kit
 
 HUGE = 10**400  # no float is as large
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ttpfl.sgd import SGD
+from ttpfl.util.sgd import SGD
 
 TRAIN_ONE_ROUND = """
 import sys, torch

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 import ttpfl
 from tests.helpers.untouched import untouched
-from ttpfl import statistics
-from ttpfl.direction import Direction, entropy, probe
-from ttpfl.inputs import Inputs
-from ttpfl.twin import Twin, isolated
+from ttpfl.core import statistics
+from ttpfl.core.direction import Direction, entropy, probe
+from ttpfl.core.inputs import Inputs
+from ttpfl.core.twin import Twin, isolated
 
 
 def direction_of(model: nn.Module, x: Tensor) -> Direction:

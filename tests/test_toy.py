@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from ttpfl.errors import TheoryError
-from ttpfl.toy import ALPHAS, TESTING, TRAINING, OneNorm, accuracy, best_alpha, draw, learned, toy
+from ttpfl.experiment.toy import ALPHAS, TESTING, TRAINING, OneNorm, accuracy, best_alpha, draw, learned, toy
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 import ttpfl
 from tests.helpers.networks import batches, make, some_rates
 from tests.helpers.untouched import untouched
-from ttpfl import rates_file
+from ttpfl.core import rates_file
 
 
 class InPlace(nn.Module):

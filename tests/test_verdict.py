@@ -12,11 +12,11 @@ from torch import Tensor
 
 import ttpfl
 from tests.helpers.networks import CLASSES, NETWORKS, batches, make
+from ttpfl.core.learning import recent_clients
+from ttpfl.core.metric_sums import MetricSums
+from ttpfl.core.rates_check import Candidate, verdict
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, learn
-from ttpfl.learning import recent_clients
-from ttpfl.tally import Tally
-from ttpfl.verdict import Candidate, verdict
 
 HARM = {"rounds": 6, "lr": 4.0, "batch_size": 4}  # steps so large that the loss jumps up and down
 
@@ -121,7 +121,7 @@ def test_history_before_and_after_adaptation() -> None:
     assert [record["round"] for record in history] == [0, 1, 2]
     assert [record["clients"] for record in history] == [2, 2, 2]
     for record in history:
-        cohort = ttpfl.learning.draw_cohort(data, 2, 0, record["round"])
+        cohort = ttpfl.core.learning.draw_cohort(data, 2, 0, record["round"])
         plain = sum(F.cross_entropy(model.eval()(x), y).item() for x, y in cohort) / 2
         right = sum(int((model(x).argmax(1) == y).sum()) for x, y in cohort)
         assert math.isclose(record["plain_loss"], plain, rel_tol=1e-5)
@@ -136,14 +136,14 @@ def test_history_before_and_after_adaptation() -> None:
 def test_clients_of_the_last_rounds() -> None:
     names = list("abcdefghij")
     assert recent_clients(names, 10, seed=0, rounds=1) == names
-    last = {name for number in (3, 4, 5, 6) for name in ttpfl.learning.draw_cohort(names, 2, 0, number)}
+    last = {name for number in (3, 4, 5, 6) for name in ttpfl.core.learning.draw_cohort(names, 2, 0, number)}
     assert recent_clients(names, 2, seed=0, rounds=7) == sorted(last)
 
 
 def judge_by(losses: dict[float, tuple[float, int | None]]) -> Any:
-    def judge(values: Tensor) -> Tally:
+    def judge(values: Tensor) -> MetricSums:
         loss, right = losses[float(values)]
-        return Tally(1000, 1000 * loss, right)
+        return MetricSums(1000, 1000 * loss, right)
 
     return judge
 
@@ -241,7 +241,7 @@ def test_large_rates_of_tiny_directions_are_fine() -> None:
     model, batch = make("mlp"), batches("mlp")[0]
 
     def in_other_units(logits: Tensor) -> Tensor:
-        return 1e-6 * ttpfl.direction.entropy(logits)
+        return 1e-6 * ttpfl.core.direction.entropy(logits)
 
     begin = ttpfl.Rates.zeros(model, only="params")
     usual = ttpfl.refine_rates(model, begin, [batch], lr=0.5)

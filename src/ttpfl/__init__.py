@@ -12,12 +12,17 @@ torch.Size([20, 10])
 
 from typing import TYPE_CHECKING
 
+from ttpfl._moved import redirect_old_imports
 from ttpfl._version import __version__
-from ttpfl.lazy import attributes
+from ttpfl.util.lazy import attributes
 
 if TYPE_CHECKING:
     from ttpfl import data, federation, models
-    from ttpfl.direction import DirectionCache
+    from ttpfl.core.direction import DirectionCache
+    from ttpfl.core.learning import refine_rates
+    from ttpfl.core.personalizer import Personalizer
+    from ttpfl.core.rates import Rates
+    from ttpfl.core.statistics import statistics_rule
     from ttpfl.errors import (
         BatchError,
         DataError,
@@ -31,12 +36,8 @@ if TYPE_CHECKING:
         TtpflError,
         TtpflWarning,
     )
-    from ttpfl.federation.rate_average import average_rates
-    from ttpfl.learning import refine_rates
-    from ttpfl.personalizer import Personalizer
-    from ttpfl.rate_rounds import learn_rates
-    from ttpfl.rates import Rates
-    from ttpfl.statistics import statistics_rule
+    from ttpfl.federation.learn_rates import learn_rates
+    from ttpfl.federation.server.rate_average import average_rates
 
 __all__ = [
     "BatchError",
@@ -67,15 +68,17 @@ __getattr__ = attributes(
     __name__,
     {
         **{name: "errors" for name in __all__ if name.endswith(("Error", "Warning"))},
-        "DirectionCache": "direction",
-        "Personalizer": "personalizer",
-        "Rates": "rates",
-        "average_rates": "federation.rate_average",
+        "DirectionCache": "core.direction",
+        "Personalizer": "core.personalizer",
+        "Rates": "core.rates",
+        "average_rates": "federation.server.rate_average",
         "data": "data",
         "federation": "federation",
-        "learn_rates": "rate_rounds",
+        "learn_rates": "federation.learn_rates",
         "models": "models",
-        "refine_rates": "learning",
-        "statistics_rule": "statistics",
+        "refine_rates": "core.learning",
+        "statistics_rule": "core.statistics",
     },
 )
+
+redirect_old_imports()

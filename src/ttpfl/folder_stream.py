@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttpfl.core.direction import check_finite
 from ttpfl.data.pictures import Unreadable, decode
 from ttpfl.data.pixels import as_tensor
-from ttpfl.direction import check_finite
 from ttpfl.errors import BatchError
 from ttpfl.models.signature import Signature
-from ttpfl.settings_kit import integer
+from ttpfl.util.settings_kit import integer
 
 
 class Prediction(NamedTuple):

@@ -14,10 +14,10 @@ import ttpfl
 from ttpfl.cli import app
 from ttpfl.evaluation import Evaluator, compare, gather
 from ttpfl.federation import LearnSettings, TrainSettings, epsilon_of_rates, learn, train
-from ttpfl.federation.accountant import epsilon_of
-from ttpfl.methods import Knowledge, make
+from ttpfl.federation.privacy.accountant import epsilon_of
+from ttpfl.methods import SourceInfo, make
 from ttpfl.models import build, load_model
-from ttpfl.randomness import seeded
+from ttpfl.util.randomness import seeded
 
 CLIENTS: dict[str, Any] = {"shift": "label", "source_clients": 3, "target_clients": 2, "samples": 40}
 METHODS = ("none", "bbse", "tent", "atp-online")
@@ -95,7 +95,7 @@ def test_train(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
     assert said["train"]["rounds"] == 2
     assert said["train"]["last_round"] == json.loads(json.dumps(expected.history[-1]))
     assert card["population"] == federated.manifest.digest
-    assert tuple(card["signature"]["classes"]) == federated.population.facts.classes
+    assert tuple(card["signature"]["classes"]) == federated.population.info.classes
 
 
 def test_learn(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
@@ -148,7 +148,7 @@ def test_compare(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
     chosen = []
     for one in map(make, METHODS):
         summary = gather(one, model, federated.population.source, 16, workers=0)
-        chosen.append((one, Knowledge(summary, rates)))
+        chosen.append((one, SourceInfo(summary, rates)))
     expected = compare(model, evaluator, chosen, workers=0)
     stored = json.loads(Path(said["compare"]["results"]).read_text())
     (ran,) = stored["runs"]

@@ -16,8 +16,8 @@ from tests.cli.help_texts import commands
 from tests.helpers.program import finish, python, start
 from ttpfl.cli import app
 from ttpfl.cli.errors import in_one_line
-from ttpfl.files import written_in_one_step
 from ttpfl.models import Signature, build, save_model
+from ttpfl.util.files import written_in_one_step
 
 
 def invoke(*words: str) -> Result:
@@ -132,7 +132,7 @@ def test_ctrl_c(stream: tuple[list[str], str]) -> None:
 WORK = """
 import os, sys, time, typer
 from ttpfl.cli.errors import reporting_errors
-from ttpfl.data.parallel import in_parallel
+from ttpfl.util.parallel import in_parallel
 
 def work(number):
     os.write(1, f"{number}\\n".encode())  # at once, so that lines of two workers do not mix

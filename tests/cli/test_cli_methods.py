@@ -9,7 +9,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from ttpfl.cli import app
-from ttpfl.methods import Knowledge, Method, Personal, get, make, method, names, tunable
+from ttpfl.methods import Adapter, Method, SourceInfo, get, make, method, names, tunable
 from ttpfl.methods.base import _methods
 from ttpfl.methods.table import markdown
 
@@ -57,8 +57,8 @@ def test_a_method_of_ones_own_is_there_at_once() -> None:
 
         sides: int = tunable(2, "of the coin", grid=(2, 6))
 
-        def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
-            return make("none").personal(model, knowledge)
+        def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
+            return make("none").adapter(model, source_info)
 
     try:
         assert "| `coin` | Nothing adapts; a coin is thrown. | nothing | - |" in run("--markdown")

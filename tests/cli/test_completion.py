@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 from tests.helpers.program import python
 from ttpfl.cli import app, completion
 from ttpfl.data import names
-from ttpfl.data.setting import SHIFTS
+from ttpfl.data.population_config import SHIFTS
 from ttpfl.evaluation.streams import ORDERS
 from ttpfl.experiment.recipe import known, presets
 from ttpfl.methods import names as method_names

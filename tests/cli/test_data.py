@@ -54,7 +54,7 @@ def test_list_has_a_row_for_each_data_set(tmp_path: Path) -> None:
 
 def test_info_says_all(tmp_path: Path) -> None:
     text = run("info", "cifar10", "--data-dir", tmp_path)
-    (archive,) = ttpfl.data.facts("cifar10").files
+    (archive,) = ttpfl.data.dataset_info("cifar10").files
     for fact in ("airplane", "0.4914", archive.sha256, "toronto", "source_clients=240"):
         assert fact in text
     assert "image_size=224" in run("info", "pacs")
@@ -185,7 +185,7 @@ def test_json(tmp_path: Path) -> None:
     assert not there["cifar10"]
     pacs = json.loads(run("info", "pacs", "--json", "--data-dir", tmp_path))
     assert pacs == listed[[one["name"] for one in listed].index("pacs")]
-    assert pacs["classes"] == list(ttpfl.data.facts("pacs").classes)
+    assert pacs["classes"] == list(ttpfl.data.dataset_info("pacs").classes)
     assert (pacs["image_size"], pacs["options"]) == ([224, 224], {"image_size": 224, "augmentation": ""})
     assert pacs["clients"]["clients_per_domain"] == 7
     out = tmp_path / "manifest.json"

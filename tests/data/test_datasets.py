@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import ttpfl
-from ttpfl.data import Facts
+from ttpfl.data import DatasetInfo
 from ttpfl.data.datasets import cifar, fashion_mnist, pacs
 from ttpfl.errors import DataError, DataMissingError
 
@@ -25,10 +25,10 @@ def made(rng: np.random.Generator, count: int, *shape: int) -> NDArray[np.uint8]
     return rng.integers(0, 256, (count, *shape), dtype=np.uint8)
 
 
-def with_checksum(facts: Facts, path: Path, index: int = 0) -> Facts:
-    files = list(facts.files)
+def with_checksum(info: DatasetInfo, path: Path, index: int = 0) -> DatasetInfo:
+    files = list(info.files)
     files[index] = replace(files[index], sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    return replace(facts, files=tuple(files))
+    return replace(info, files=tuple(files))
 
 
 def cifar_files(layout: cifar.Layout, classes: int) -> tuple[dict[str, bytes], NDArray[np.uint8], list[int]]:
@@ -57,8 +57,8 @@ def pack(path: Path, folder: str, files: dict[str, bytes]) -> None:
 
 @pytest.mark.parametrize("name", CIFARS)
 def test_cifar_from_folder_and_archive(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    facts, layout = CIFARS[name]
-    files, images, labels = cifar_files(layout, len(facts.classes))
+    info, layout = CIFARS[name]
+    files, images, labels = cifar_files(layout, len(info.classes))
     folder = tmp_path / "extracted" / layout.folder
     folder.mkdir(parents=True)
     for file, data in files.items():
@@ -69,32 +69,32 @@ def test_cifar_from_folder_and_archive(name: str, tmp_path: Path, caplog: pytest
     assert loaded.x.flags.c_contiguous
     assert "the complete set has 60000" in caplog.text
 
-    archive = tmp_path / facts.files[0].path
+    archive = tmp_path / info.files[0].path
     pack(archive, layout.folder, files)
-    unpacked = cifar.read(tmp_path, with_checksum(facts, archive), layout)
+    unpacked = cifar.read(tmp_path, with_checksum(info, archive), layout)
     assert np.array_equal(unpacked.x, images)
     assert unpacked.y.tolist() == labels
 
 
 @pytest.mark.parametrize("name", CIFARS)
 def test_damaged_cifar_archives_are_named(name: str, tmp_path: Path) -> None:
-    facts, layout = CIFARS[name]
-    files, *_ = cifar_files(layout, len(facts.classes))
-    archive = tmp_path / facts.files[0].path
+    info, layout = CIFARS[name]
+    files, *_ = cifar_files(layout, len(info.classes))
+    archive = tmp_path / info.files[0].path
     pack(archive, layout.folder, files)
-    with pytest.raises(DataError, match=rf"{archive} is damaged \(sha256 .*{facts.files[0].sha256}"):
+    with pytest.raises(DataError, match=rf"{archive} is damaged \(sha256 .*{info.files[0].sha256}"):
         ttpfl.data.load(name, tmp_path)
     with pytest.raises(DataError, match=f"{archive} is damaged"):  # never overwritten without being told
         ttpfl.data.load(name, tmp_path, download=True)
     pack(archive, "another-folder", files)
     with pytest.raises(DataError, match=f"has no {layout.folder}/{layout.names[0]}"):
-        cifar.read(tmp_path, with_checksum(facts, archive), layout)
+        cifar.read(tmp_path, with_checksum(info, archive), layout)
 
 
 @pytest.mark.parametrize("name", CIFARS)
 def test_bad_cifar_files_are_named(name: str, tmp_path: Path) -> None:
-    facts, layout = CIFARS[name]
-    files, *_ = cifar_files(layout, len(facts.classes))
+    info, layout = CIFARS[name]
+    files, *_ = cifar_files(layout, len(info.classes))
     folder = tmp_path / layout.folder
     folder.mkdir()
     for file, data in files.items():
@@ -146,13 +146,13 @@ def test_fashion_mnist(clothes: tuple[Path, list[NDArray[np.uint8]]]) -> None:
         assert np.array_equal(plain.x[..., channel], np.concatenate([train_x, test_x]))
     assert plain.y.tolist() == [*train_y, *test_y]
 
-    facts = fashion_mnist.FASHION_MNIST
+    info = fashion_mnist.FASHION_MNIST
     for index, name in enumerate(fashion_mnist.CHECKSUMS):
         path = folder / name
         path.write_bytes(gzip.compress(path.with_suffix("").read_bytes()))
         path.with_suffix("").unlink()
-        facts = with_checksum(facts, path, index)
-    compressed = fashion_mnist.read(folder.parent, facts)
+        info = with_checksum(info, path, index)
+    compressed = fashion_mnist.read(folder.parent, info)
     assert np.array_equal(compressed.x, plain.x)
     assert np.array_equal(compressed.y, plain.y)
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is damaged \(sha256"):
@@ -196,7 +196,7 @@ def five(tmp_path: Path) -> Path:
 
 def test_digits5(five: Path) -> None:
     loaded = ttpfl.data.load("digits5", five.parent)
-    assert loaded.facts.domains == ("mnist", "svhn", "usps", "syn", "mnist_m")
+    assert loaded.info.domains == ("mnist", "svhn", "usps", "syn", "mnist_m")
     assert np.bincount(loaded.domain).tolist() == [2, 4, 3, 5, 6]
     assert loaded.y[loaded.domain == 4].tolist() == [0, 1, 2, 3, 4, 5]
     with np.load(five / "mnist.npz") as mnist, np.load(five / "mnist_m.npz") as mnist_m:
@@ -257,7 +257,7 @@ def art(tmp_path: Path) -> Path:
 
 def test_pacs(art: Path) -> None:
     loaded = ttpfl.data.load("pacs", art, image_size=8)
-    assert loaded.facts.image_size == (8, 8)
+    assert loaded.info.image_size == (8, 8)
     assert np.bincount(loaded.domain).tolist() == [14] * 4
     assert np.bincount(loaded.y).tolist() == [8] * 7
     expected = np.stack([60 * loaded.domain, 30 * loaded.y, 200 * (np.arange(56) % 2)], 1)

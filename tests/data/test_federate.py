@@ -18,9 +18,9 @@ from tests.helpers.small_digits import CLIENTS, federated, few_digits
 from ttpfl.data import federate
 from ttpfl.data.corruptions import corrupt
 from ttpfl.data.federate import Federated
-from ttpfl.data.parallel import cores, in_parallel
 from ttpfl.data.storage import keep_digest
 from ttpfl.errors import DataError
+from ttpfl.util.parallel import cores, in_parallel
 
 
 def pixels(made: Federated) -> dict[str, np.ndarray]:
@@ -111,7 +111,7 @@ def test_own_frost_textures(tmp_path: Path) -> None:
     changed = {name for name in before if not np.array_equal(before[name], after[name])}
     assert changed == {name for name, corruption in corruptions.items() if corruption == "frost"}
     assert changed
-    assert own.manifest.setting["frost_textures"] == str(folder)
+    assert own.manifest.config["frost_textures"] == str(folder)
     assert same(pixels(federated(**choices, frost_textures=str(folder))), after)
     Image.new("RGB", (50, 40), (0, 0, 255)).save(folder / "red.png")
     blue = federated(**choices, frost_textures=folder)

@@ -14,11 +14,11 @@ import pytest
 
 import ttpfl
 from tests.helpers.small_digits import CLIENTS, federated, few_digits
-from ttpfl.checksum import sealed
 from ttpfl.data import Images, federate, load_population
 from ttpfl.data.federate import Federated
 from ttpfl.data.manifest import sha256
 from ttpfl.errors import DataError
+from ttpfl.util.checksum import sealed
 
 CHOICES = {"shift": "hybrid", **CLIENTS, "ratio": 4.0}
 
@@ -133,7 +133,7 @@ def test_other_images_are_noticed(path: Path) -> None:
     x = images.x.copy()
     x[7, 5, 5, 1] ^= 1
     with pytest.raises(DataError, match="sha256 of the data was"):
-        federate(Images(x, images.y, images.domain, images.facts), manifest=path, **CHOICES)
+        federate(Images(x, images.y, images.domain, images.info), manifest=path, **CHOICES)
 
 
 def test_a_later_run_is_compared_with_the_cached_one(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_options_of_the_data_set_come_back_as_they_went(tmp_path: Path) -> None:
     for _ in range(2):
         made = federate("arrays", data_dir=tmp_path, options={"image_size": (12, 10)}, manifest=path)
     assert load_population(path, data_dir=tmp_path).manifest == made.manifest
-    assert made.population.facts.image_size == (12, 10)
+    assert made.population.info.image_size == (12, 10)
 
 
 def test_a_cache_that_cannot_be_written_only_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

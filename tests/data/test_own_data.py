@@ -34,8 +34,8 @@ def sites(tmp_path: Path) -> Path:
 
 def test_folder(sites: Path) -> None:
     own = ttpfl.data.load("folder", sites)
-    assert own.facts.classes == ("cat", "dog")
-    assert own.facts.image_size == (4, 6)
+    assert own.info.classes == ("cat", "dog")
+    assert own.info.image_size == (4, 6)
     assert list(own.source) == ["north", "west"]
     assert own.source["north"].x.shape == (4, 4, 6, 3)
     assert own.source["north"].x[:, 0, 0, 0].tolist() == [0, 10, 0, 10]
@@ -51,7 +51,7 @@ def test_numbered_classes_keep_their_order(tmp_path: Path) -> None:
     for label in (10, 9, 0):
         picture(tmp_path / "source" / "one" / str(label) / "a.png")
     own = ttpfl.data.load("folder", tmp_path)
-    assert own.facts.classes == ("0", "9", "10")
+    assert own.info.classes == ("0", "9", "10")
     assert own.target == {}
 
 
@@ -128,8 +128,8 @@ def files(tmp_path: Path) -> Path:
 
 def test_arrays(files: Path) -> None:
     own = ttpfl.data.load("arrays", files)
-    assert own.facts.classes == ("0", "1", "2")
-    assert own.facts.image_size == (5, 7)
+    assert own.info.classes == ("0", "1", "2")
+    assert own.info.image_size == (5, 7)
     assert {name: client.x.shape for name, client in own.source.items()} == {
         "north": (3, 5, 7, 3),
         "west": (2, 5, 7, 3),
@@ -138,7 +138,7 @@ def test_arrays(files: Path) -> None:
     with np.load(files / "source" / "north.npz") as north:
         assert np.array_equal(own.source["north"].x[..., 1], north["x"])
     assert ttpfl.data.load("arrays", files, image_size=4).target["south"].x.shape == (3, 4, 4, 3)
-    assert ttpfl.data.load("arrays", files, classes=["a", "b", "c"]).facts.classes == ("a", "b", "c")
+    assert ttpfl.data.load("arrays", files, classes=["a", "b", "c"]).info.classes == ("a", "b", "c")
 
 
 def test_bad_arrays_are_named(files: Path) -> None:
@@ -195,7 +195,7 @@ def test_huggingface_pictures_with_class_names(tmp_path: Path) -> None:
     ]
     table = Table(["cat", "dog", "owl"], image=images, label=[1, 0, 1, -1, -1], client=[7, 7, 8, 9, 9])
     own = from_huggingface(table, target_clients=[9])
-    assert own.facts.classes == ("cat", "dog", "owl")
+    assert own.info.classes == ("cat", "dog", "owl")
     assert list(own.source) == ["7", "8"]
     assert own.source["7"].x[:, 0, 0].tolist() == [[10] * 3, [20] * 3]
     assert own.source["8"].x[:, 3, 5].tolist() == [[30] * 3]
@@ -203,17 +203,17 @@ def test_huggingface_pictures_with_class_names(tmp_path: Path) -> None:
     assert own.source["7"].y.tolist() == [1, 0]
     assert own.target["9"].x[:, 0, 0, 0].tolist() == [40, 50]
     assert own.target["9"].y is None
-    assert from_huggingface(table, target_clients=[9], image_size=3).facts.image_size == (3, 3)
+    assert from_huggingface(table, target_clients=[9], image_size=3).info.image_size == (3, 3)
 
 
 def test_huggingface_without_features() -> None:
     x = list(np.zeros((3, 4, 4), np.uint8))
     named = from_huggingface(Table(i=x, l=["b", "a", "b"], c=["p", "p", "q"]), "i", "l", "c")
-    assert named.facts.classes == ("a", "b")
+    assert named.info.classes == ("a", "b")
     assert named.source["p"].y is not None
     assert named.source["p"].y.tolist() == [1, 0]
     numbered = from_huggingface(Table(image=x, label=[0, 2, 1], client=["p", "p", "q"]), target_clients=["q"])
-    assert numbered.facts.classes == ("0", "1", "2")
+    assert numbered.info.classes == ("0", "1", "2")
     assert numbered.target["q"].y is not None
 
 

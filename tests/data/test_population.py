@@ -23,7 +23,7 @@ from ttpfl.data.division import Dealt
 from ttpfl.data.federate import Federated
 from ttpfl.data.pixels import as_tensor
 from ttpfl.data.plan import Part, Plan, check_separate, plan, split
-from ttpfl.data.setting import Setting
+from ttpfl.data.population_config import PopulationConfig
 from ttpfl.errors import DataError
 
 
@@ -38,9 +38,9 @@ def class_counts(made: Federated) -> np.ndarray:
 
 def blank(labels: np.ndarray, name: str, domain: np.ndarray | None = None) -> Images:
     """Labels of a known data set, with images of one pixel."""
-    facts = replace(ttpfl.data.facts(name), image_size=(1, 1))
+    info = replace(ttpfl.data.dataset_info(name), image_size=(1, 1))
     x = np.zeros((len(labels), 1, 1, 3), np.uint8)
-    return Images(x, labels, np.zeros_like(labels) if domain is None else domain, facts)
+    return Images(x, labels, np.zeros_like(labels) if domain is None else domain, info)
 
 
 # The paper's populations
@@ -99,7 +99,7 @@ def test_cifar100_is_divided_as_in_the_paper(tmp_path: Path) -> None:
 def check_leave_one_out(images: Images, held_out: str, tmp_path: Path, clients: int) -> None:
     """Ratio 16 in every domain and class, up to whole numbers; every image in one client."""
     made = federate(images, data_dir=tmp_path, shift="domain", held_out=held_out)
-    domains = images.facts.domains
+    domains = images.info.domains
     population = made.population
     assert [c.domain for c in population.target] == [held_out] * clients
     others = [name for name in domains if name != held_out]
@@ -120,20 +120,20 @@ def check_leave_one_out(images: Images, held_out: str, tmp_path: Path, clients: 
 
 
 def test_digits5_one_domain_left_out(real_data: Path, tmp_path: Path) -> None:
-    root, facts = needed(real_data / "digits5"), ttpfl.data.facts("digits5")
-    labels = [np.load(root / f"{name}.npz")["y"].astype(np.int64) for name in facts.domains]
+    root, info = needed(real_data / "digits5"), ttpfl.data.dataset_info("digits5")
+    labels = [np.load(root / f"{name}.npz")["y"].astype(np.int64) for name in info.domains]
     domain = np.repeat(np.arange(5), [len(y) for y in labels])
-    for held_out in facts.domains:
+    for held_out in info.domains:
         check_leave_one_out(blank(np.concatenate(labels), "digits5", domain), held_out, tmp_path, clients=10)
 
 
 def test_pacs_one_domain_left_out(real_data: Path, tmp_path: Path) -> None:
-    root, facts = needed(real_data / "PACS"), ttpfl.data.facts("pacs")
+    root, info = needed(real_data / "PACS"), ttpfl.data.dataset_info("pacs")
     kinds = [(c, d) for d in range(4) for c in range(7)]
-    counts = [len(list((root / facts.domains[d] / facts.classes[c]).iterdir())) for c, d in kinds]
+    counts = [len(list((root / info.domains[d] / info.classes[c]).iterdir())) for c, d in kinds]
     y, domain = np.repeat(np.array(kinds), counts, axis=0).T.copy()
     assert len(y) == 9991
-    for held_out in facts.domains:
+    for held_out in info.domains:
         check_leave_one_out(blank(y, "pacs", domain), held_out, tmp_path, clients=7)
 
 
@@ -154,7 +154,7 @@ def test_what_domains_need() -> None:
         federate(blank(np.arange(100) % 10, "cifar10"), shift="domain", held_out="cifar10")
     images = few_digits()
     some = (images.y != 3) | (images.domain != 2)
-    gap = Images(images.x[some], images.y[some], images.domain[some], images.facts)
+    gap = Images(images.x[some], images.y[some], images.domain[some], images.info)
     with pytest.raises(DataError, match="without any of class 3, of which there are 0") as error:
         federate(gap, shift="domain", held_out="uci", clients_per_domain=2, ratio=2)
     assert error.value.__notes__ == ["in domain rendered"]
@@ -174,8 +174,10 @@ def test_shifts_are_in_labels_or_features_or_both(tmp_path: Path, shift: str) ->
 
 
 def test_severities_and_corruptions_are_drawn_evenly(tmp_path: Path) -> None:
-    setting = Setting(shift="feature", replacement=True, samples=2, source_clients=6000, target_clients=4000)
-    made = plan(few_digits(), setting)
+    config = PopulationConfig(
+        shift="feature", replacement=True, samples=2, source_clients=6000, target_clients=4000
+    )
+    made = plan(few_digits(), config)
     drawn = [made.corruption(client) for client in range(len(made))]
     for part, names, limit in (
         (drawn[:6000], SOURCE_CORRUPTIONS, 124.8),  # chi-square, 74 and 19 degrees of freedom: 0.0002
@@ -189,7 +191,7 @@ def test_severities_and_corruptions_are_drawn_evenly(tmp_path: Path) -> None:
 
 
 def test_in_distribution_targets_have_the_corruptions_of_sources() -> None:
-    setting = Setting(
+    config = PopulationConfig(
         shift="feature",
         replacement=True,
         samples=2,
@@ -197,7 +199,7 @@ def test_in_distribution_targets_have_the_corruptions_of_sources() -> None:
         target_clients=400,
         in_distribution=True,
     )
-    made = plan(few_digits(), setting)
+    made = plan(few_digits(), config)
     drawn = [made.corruption(client) for client in range(10, 410)]
     assert {found.name for found in drawn if found} == set(SOURCE_CORRUPTIONS)
 
@@ -226,11 +228,11 @@ def test_source_and_target_are_apart_with_replacement(tmp_path: Path, partition:
 
 
 def test_separation_is_checked() -> None:
-    apart = Plan(Setting(), (Part("a", Dealt(np.arange(4), np.array([2, 4]))),), sources=1)
+    apart = Plan(PopulationConfig(), (Part("a", Dealt(np.arange(4), np.array([2, 4]))),), sources=1)
     check_separate(apart)
     both = (*apart.parts, Part("b", Dealt(np.array([9, 3]), np.array([2]))))
     with pytest.raises(DataError, match="image 3 is in more than one client"):
-        check_separate(Plan(Setting(), both, sources=1))
+        check_separate(Plan(PopulationConfig(), both, sources=1))
 
 
 def test_seeds_give_different_populations(tmp_path: Path) -> None:
@@ -256,7 +258,7 @@ def test_smallest_populations() -> None:
         images.x,
         np.zeros_like(images.y),
         np.zeros_like(images.y),
-        replace(images.facts, classes=("a",), domains=("b",)),
+        replace(images.info, classes=("a",), domains=("b",)),
     )
     made = federate(one, shift="label", majors=1, source_clients=3, target_clients=1)
     assert class_counts(made).tolist() == [[120]] * 4
@@ -428,7 +430,7 @@ def test_clients_are_made_when_asked_for() -> None:
 def test_populations_of_any_number_of_clients_keep_nothing_per_client() -> None:
     made = plan(
         few_digits(),
-        Setting(
+        PopulationConfig(
             shift="label",
             ratio=4.0,
             replacement=True,
@@ -451,7 +453,7 @@ def own() -> ClientArrays:
     clients = [ClientData(images.x[rows], images.y[rows]) for rows in parts]
     source = dict(zip(("north", "west"), clients[:2], strict=True))
     target = {"south": clients[2], "east": clients[3]._replace(y=None)}
-    return client_arrays(source, target, ttpfl.data.facts("arrays"), tuple("0123456789"))
+    return client_arrays(source, target, ttpfl.data.dataset_info("arrays"), tuple("0123456789"))
 
 
 def test_own_clients(tmp_path: Path) -> None:
@@ -505,9 +507,9 @@ def test_what_own_clients_need() -> None:
         federate(data, validation=2)
     x, y = data.source["west"]
     assert y is not None
-    lonely = ClientArrays({**data.source, "hut": ClientData(x[:1], y[:1])}, data.target, data.facts)
+    lonely = ClientArrays({**data.source, "hut": ClientData(x[:1], y[:1])}, data.target, data.info)
     with pytest.raises(DataError, match="source client 'hut' has 1 image, but one to train with"):
         federate(lonely)
-    no_targets = federate(ClientArrays(data.source, {}, data.facts))
+    no_targets = federate(ClientArrays(data.source, {}, data.info))
     assert list(no_targets.population.target) == []
     assert len(no_targets.answers) == 0

@@ -15,7 +15,7 @@ def test_cifar10(real_data: Path) -> None:
     assert images.x.shape == (60_000, 32, 32, 3)
     assert np.bincount(images.y).tolist() == [6000] * 10
     mean = images.x.mean((0, 1, 2)) / 255
-    assert np.abs(mean - images.facts.mean).max() < 0.002  # theirs is of the training images
+    assert np.abs(mean - images.info.mean).max() < 0.002  # theirs is of the training images
     # The first batch, put back into its official form.
     planes = images.x[:10_000].transpose(0, 3, 1, 2).reshape(10_000, 3072)
     data = np.concatenate([images.y[:10_000, None].astype(np.uint8), planes], 1).tobytes()
@@ -40,7 +40,7 @@ def test_pacs(real_data: Path, tmp_path: Path) -> None:
     (tmp_path / "PACS").symlink_to(real_data / "PACS")  # so that the cache is not left behind
     images = ttpfl.data.load("pacs", tmp_path, image_size=16)
     assert np.bincount(images.domain).tolist() == [2048, 2344, 1670, 3929]
-    assert len(images) == images.facts.samples == 9991
+    assert len(images) == images.info.samples == 9991
     again = ttpfl.data.load("pacs", tmp_path, image_size=16)
     assert np.array_equal(again.x, images.x)
     saturation = [np.ptp(images.x[images.domain == domain], axis=3).mean() for domain in range(4)]

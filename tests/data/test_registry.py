@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ttpfl
-from ttpfl.data import Facts, Images, registry
+from ttpfl.data import DatasetInfo, Images, registry
 from ttpfl.data.images import File
 from ttpfl.errors import DataError, DataMissingError
 
@@ -53,7 +53,7 @@ def blob(directory: Path, level: int = 0) -> Images:
     if not path.exists():
         raise DataMissingError(f"there is no {path}")
     x = np.frombuffer(path.read_bytes(), np.uint8).reshape(-1, 1, 1, 1).repeat(3, 3)
-    return Images(x, np.zeros(len(x), np.int64), np.zeros(len(x), np.int64), registry.facts("blob"))
+    return Images(x, np.zeros(len(x), np.int64), np.zeros(len(x), np.int64), registry.dataset_info("blob"))
 
 
 @pytest.fixture
@@ -68,7 +68,9 @@ def register(url: str, sha256: str = hashlib.sha256(CONTENT).hexdigest()) -> Non
     size = (1, 1)
     registry._entries.pop("blob", None)
     registry.dataset(
-        Facts("blob", "Bytes", ("a",), ("b",), size, "gray", half, half, "", "", "blobs/blob.bin", files)
+        DatasetInfo(
+            "blob", "Bytes", ("a",), ("b",), size, "gray", half, half, "", "", "blobs/blob.bin", files
+        )
     )(blob)
 
 
@@ -80,7 +82,7 @@ def test_unknown_names_list_the_known_ones_and_the_nearest(wrong: str, right: st
         ttpfl.data.load(wrong)
     assert all(name in str(error.value) for name in ttpfl.data.names())
     with pytest.raises(DataError, match="Available: arrays"):
-        ttpfl.data.facts("zzz")
+        ttpfl.data.dataset_info("zzz")
 
 
 def test_unknown_options_list_the_known_ones(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_a_data_set_of_ones_own_checks_its_options(monkeypatch: pytest.MonkeyPat
         return ttpfl.data.load("digits")
 
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    registry.dataset(replace(ttpfl.data.facts("digits"), name="own"))(own)
+    registry.dataset(replace(ttpfl.data.dataset_info("digits"), name="own"))(own)
     assert len(ttpfl.data.load("own", size=4, free=3)) == 9297  # what says nothing of a check has none
     with pytest.raises(DataError, match="size is odd"):
         ttpfl.data.load("own", size=3)
@@ -134,7 +136,7 @@ def test_a_data_set_of_ones_own_checks_its_options(monkeypatch: pytest.MonkeyPat
 
 def test_a_name_is_given_once() -> None:
     with pytest.raises(DataError, match="already a data set 'digits'"):
-        registry.dataset(ttpfl.data.facts("digits"))(blob)
+        registry.dataset(ttpfl.data.dataset_info("digits"))(blob)
 
 
 def test_directory_is_argument_then_variable_then_user_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,16 +161,16 @@ def test_own_data_has_no_usual_place(name: str, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", [name for name in ttpfl.data.names() if name != "digits"])
 def test_missing_files_say_what_to_put_where(name: str, tmp_path: Path) -> None:
-    facts = ttpfl.data.facts(name)
+    info = ttpfl.data.dataset_info(name)
     with pytest.raises(DataMissingError) as error:
         ttpfl.data.load(name, tmp_path)
     text = str(error.value)
-    assert facts.instructions in text
+    assert info.instructions in text
     assert str(tmp_path) in text
     assert "TTPFL_DATA" in text
-    assert ("download=True" in text) == bool(facts.files)
-    assert ("`ttpfl data info" in text) == bool(facts.files)  # addresses and hashes would hide the rest
-    assert "://" not in text or not facts.files
+    assert ("download=True" in text) == bool(info.files)
+    assert ("`ttpfl data info" in text) == bool(info.files)  # addresses and hashes would hide the rest
+    assert "://" not in text or not info.files
     assert not list(tmp_path.iterdir())  # nothing was made or fetched
 
 
@@ -220,19 +222,19 @@ def test_no_network_says_what_to_put_where(tmp_path: Path, server: str) -> None:
 
 @pytest.mark.parametrize("name", ttpfl.data.names())
 def test_facts_are_complete(name: str) -> None:
-    facts = ttpfl.data.facts(name)
-    assert facts.name == name
-    assert facts.title
-    assert facts.licence
-    assert facts.instructions
-    assert len(set(facts.classes)) == len(facts.classes)
-    assert all(0 < value < 1 for value in facts.mean + facts.std)
-    assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in facts.files)
-    assert all(file.url.startswith("https://") for file in facts.files)
+    info = ttpfl.data.dataset_info(name)
+    assert info.name == name
+    assert info.title
+    assert info.licence
+    assert info.instructions
+    assert len(set(info.classes)) == len(info.classes)
+    assert all(0 < value < 1 for value in info.mean + info.std)
+    assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in info.files)
+    assert all(file.url.startswith("https://") for file in info.files)
 
 
 def test_images_must_fit_their_facts() -> None:
-    facts = ttpfl.data.facts("digits")
+    info = ttpfl.data.dataset_info("digits")
     x, zeros = np.zeros((2, 28, 28, 3), np.uint8), np.zeros(2, np.int64)
     for bad in (
         (x[:, :27], zeros, zeros),
@@ -243,4 +245,4 @@ def test_images_must_fit_their_facts() -> None:
         (x, zeros, zeros + 4),
     ):
         with pytest.raises(DataError, match="digits"):
-            Images(*bad, facts)
+            Images(*bad, info)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttpfl.data import Setting
+from ttpfl.data import PopulationConfig
 from ttpfl.data.partition import Dirichlet, Iid, Step
-from ttpfl.data.setting import SHIFTS, setting_of
+from ttpfl.data.population_config import SHIFTS, config_of
 from ttpfl.errors import DataError
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -52,18 +52,18 @@ NAN, INFINITE = float("nan"), float("inf")
 )
 def test_what_makes_no_sense_is_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        Setting(**{name: value})
+        PopulationConfig(**{name: value})
 
 
 def test_alpha_matters_only_where_it_is_used() -> None:
-    assert Setting(alpha=-1).partition_rule == Step()
+    assert PopulationConfig(alpha=-1).partition_rule == Step()
     with pytest.raises(DataError, match="alpha must be a positive number, got -1"):
-        Setting(alpha=-1, partition="dirichlet")
+        PopulationConfig(alpha=-1, partition="dirichlet")
 
 
 def test_numbers_of_numpy_and_paths_become_plain() -> None:
     """Else the same setting would have another name in the cache, or none at all."""
-    odd = Setting(
+    odd = PopulationConfig(
         source_clients=np.int32(5),
         samples=np.int64(40),
         ratio=np.float32(16),
@@ -72,20 +72,22 @@ def test_numbers_of_numpy_and_paths_become_plain() -> None:
         seed=np.uint64(7),
         frost_textures=Path("frost"),  # type: ignore[arg-type]
     )
-    plain = Setting(source_clients=5, samples=40, alpha=1.0, replacement=True, seed=7, frost_textures="frost")
+    plain = PopulationConfig(
+        source_clients=5, samples=40, alpha=1.0, replacement=True, seed=7, frost_textures="frost"
+    )
     assert odd == plain
     assert json.dumps(asdict(odd)) == json.dumps(asdict(plain))
 
 
 def test_partition_follows_the_shift_unless_named() -> None:
-    rules = {shift: type(Setting(shift=shift).partition_rule) for shift in SHIFTS}
+    rules = {shift: type(PopulationConfig(shift=shift).partition_rule) for shift in SHIFTS}
     assert rules == {"none": Iid, "feature": Iid, "label": Step, "hybrid": Step, "domain": Step}
-    assert Setting(shift="none", partition="dirichlet", alpha=0.1).partition_rule == Dirichlet(0.1)
+    assert PopulationConfig(shift="none", partition="dirichlet", alpha=0.1).partition_rule == Dirichlet(0.1)
 
 
 def test_choices_stand_over_defaults() -> None:
-    assert setting_of({"ratio": 51.0, "seed": 1}, {"seed": 2}) == Setting(ratio=51.0, seed=2)
+    assert config_of({"ratio": 51.0, "seed": 1}, {"seed": 2}) == PopulationConfig(ratio=51.0, seed=2)
     with pytest.raises(
         DataError, match="unknown population option 'source_client'; did you mean 'source_clients'"
     ):
-        setting_of({}, {"source_client": 2})
+        config_of({}, {"source_client": 2})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttpfl.data import facts, federate
+from ttpfl.data import dataset_info, federate
 from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
 from ttpfl.data.federate import Federated
 from ttpfl.data.show import show, varied
@@ -23,7 +23,7 @@ def site(colour: tuple[int, int, int], labels: list[int] | None, count: int = 12
 def own() -> ClientArrays:
     source = {"north": site(COLOURS[0], [0]), "west": site(COLOURS[1], [0, 1])}
     target = {"south": site(COLOURS[2], [1], 5), "ea$t_1$": site(COLOURS[3], None)}
-    return client_arrays(source, target, facts("arrays"), ("cat", "dog"))
+    return client_arrays(source, target, dataset_info("arrays"), ("cat", "dog"))
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -78,7 +78,7 @@ def test_heat_map_shows_counts_and_unknown_labels(
 @pytest.mark.parametrize("part", ["source", "target"])
 def test_only_one_kind_of_client(own: ClientArrays, tmp_path: Path, part: str) -> None:
     kept = {"source": {}, "target": {}, part: getattr(own, part)}
-    show(federate(ClientArrays(**kept, facts=own.facts), data_dir=tmp_path), tmp_path / "one.png")
+    show(federate(ClientArrays(**kept, info=own.info), data_dir=tmp_path), tmp_path / "one.png")
     assert area(pixels(tmp_path / "one.png"), COLOURS[0 if part == "source" else 2])[0] > 0
 
 

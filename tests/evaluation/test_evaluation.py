@@ -13,14 +13,14 @@ from tests.helpers import small_population
 from tests.helpers.untouched import untouched
 from ttpfl import data, models
 from ttpfl.cli.output import plain
+from ttpfl.core.rates import Rates
 from ttpfl.errors import BatchError, DataError, MethodError
 from ttpfl.evaluation import Comparison, Evaluator, compare, gather
 from ttpfl.evaluation.metrics import figures
 from ttpfl.evaluation.streams import order_of
 from ttpfl.evaluation.summary import Spread, average_ranks, interval, lead, lines
-from ttpfl.methods import Knowledge, Method, Personal, make, method
+from ttpfl.methods import Adapter, Method, SourceInfo, make, method
 from ttpfl.methods.base import _methods
-from ttpfl.rates import Rates
 from ttpfl.results.files import load
 
 
@@ -81,7 +81,7 @@ def test_accuracy_against_a_slow_count(
 ) -> None:
     ordered = Evaluator(evaluator.target, evaluator.answers, 32, order, seed=3)
     population, answers, _ = federated
-    found = compare(model, ordered, [(make("none"), Knowledge())], workers=0)
+    found = compare(model, ordered, [(make("none"), SourceInfo())], workers=0)
     for said, accuracy in zip(found.run["clients"], found.of("none"), strict=True):
         client = next(c for c in population.target if c.id == said["id"])
         x = torch.cat(list(client.stream(7)))
@@ -94,11 +94,11 @@ def test_accuracy_against_a_slow_count(
 class Guess(Method):
     """Always the same class."""
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         return _Guess(model)
 
 
-class _Guess(Personal):
+class _Guess(Adapter):
     def adapt(self, batch: Any) -> Tensor:
         return torch.zeros(len(batch), 10)
 
@@ -110,8 +110,8 @@ def test_workers_and_interruptions_change_nothing(
     evaluator: Evaluator, federated: data.Federated, model: nn.Module, tmp_path: Path
 ) -> None:
     bbse = make("bbse")
-    known = Knowledge(gather(bbse, model, federated.population.source, 20, workers=2))
-    chosen = [(make("none"), Knowledge()), (bbse, known), (make("em"), Knowledge())]
+    known = SourceInfo(gather(bbse, model, federated.population.source, 20, workers=2))
+    chosen = [(make("none"), SourceInfo()), (bbse, known), (make("em"), SourceInfo())]
 
     def figures_of(found: Comparison) -> list[dict[str, Any]]:
         assert [client["id"] for client in found.run["clients"]] == found.setting["clients"]
@@ -132,9 +132,9 @@ def test_workers_and_interruptions_change_nothing(
     assert figures_of(again) == alone
     assert done[0] == (4, 9)
     assert done[-1] == (9, 9)
-    more = compare(model, evaluator, [*chosen, (make("t3a"), Knowledge())], run_dir=tmp_path, workers=0)
+    more = compare(model, evaluator, [*chosen, (make("t3a"), SourceInfo())], run_dir=tmp_path, workers=0)
     assert figures_of(more)[:3] == alone  # a method can be added
-    told = Knowledge({name: 2 * tensor for name, tensor in known.summary.items()})
+    told = SourceInfo({name: 2 * tensor for name, tensor in known.summary.items()})
     done.clear()
     compare(model, evaluator, [(bbse, told)], run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
     assert len(done) == 3  # it knows something else, so that its rows are others
@@ -150,7 +150,7 @@ def test_workers_and_interruptions_change_nothing(
 def test_rows_survive_whatever_happens_to_their_file(
     evaluator: Evaluator, model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen, path, done = [(make("none"), Knowledge())], tmp_path / "rows.jsonl", list[tuple[int, int]]()
+    chosen, path, done = [(make("none"), SourceInfo())], tmp_path / "rows.jsonl", list[tuple[int, int]]()
 
     def resumed() -> int:
         """How many rows were computed."""
@@ -188,7 +188,7 @@ def test_progress_counts_the_rows_that_were_asked_for(
     done = list[tuple[int, int]]()
     for name in ("none", "em"):
         done.clear()
-        chosen = [(make(name), Knowledge())]
+        chosen = [(make(name), SourceInfo())]
         compare(model, evaluator, chosen, run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
         assert done == [(1, 3), (2, 3), (3, 3)]
 
@@ -197,7 +197,7 @@ def test_rows_of_another_temperature_are_not_taken_over(
     evaluator: Evaluator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The weights are the same; rows of a version that did not note more are, with a warning."""
-    chosen, path = [(make("none"), Knowledge())], tmp_path / "rows.jsonl"
+    chosen, path = [(make("none"), SourceInfo())], tmp_path / "rows.jsonl"
 
     def at(temperature: float) -> nn.Module:
         return small_population.Tempered(small_population.network(), temperature).eval()
@@ -223,7 +223,7 @@ def test_rows_of_another_temperature_are_not_taken_over(
 def test_a_changed_figure_in_a_row_is_computed_again(
     evaluator: Evaluator, model: nn.Module, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    chosen, path = [(make("none"), Knowledge())], tmp_path / "rows.jsonl"
+    chosen, path = [(make("none"), SourceInfo())], tmp_path / "rows.jsonl"
     before = compare(model, evaluator, chosen, run_dir=tmp_path, workers=0).of("none")
     lines = path.read_text().splitlines(keepends=True)
     done = list[tuple[int, int]]()
@@ -241,7 +241,7 @@ def test_a_changed_figure_in_a_row_is_computed_again(
 
 def test_a_method_comes_once(evaluator: Evaluator, model: nn.Module) -> None:
     """Lines are grouped by name: of two variants they would be one, with the mean of both."""
-    twice = [(make(name, **config), Knowledge()) for name, config in
+    twice = [(make(name, **config), SourceInfo()) for name, config in
              (("none", {}), ("em", {"iterations": 1}), ("em", {"iterations": 10}))]  # fmt: skip
     with pytest.raises(DataError, match=r"^em comes more than once.* a recipe, whose entries have labels"):
         compare(model, evaluator, twice, workers=0)
@@ -251,7 +251,7 @@ def test_a_method_comes_once(evaluator: Evaluator, model: nn.Module) -> None:
 def test_a_failure_names_the_method_and_the_client(
     evaluator: Evaluator, model: nn.Module, workers: int
 ) -> None:
-    diverging = [(make("none"), Knowledge()), (make("tent", lr=1e35), Knowledge())]
+    diverging = [(make("none"), SourceInfo()), (make("tent", lr=1e35), SourceInfo())]
     with pytest.raises(BatchError, match=r"^tent fails at client 'target-0': the logits .* smaller step"):
         compare(model, evaluator, diverging, workers=workers)
 
@@ -262,13 +262,13 @@ def test_methods_are_not_blamed_for_a_broken_model(evaluator: Evaluator, name: s
     with torch.no_grad():
         next(model.parameters()).fill_(math.nan)
     with pytest.raises(BatchError, match=rf"^{name} fails at client 'target-0': the model itself gives"):
-        compare(model, evaluator, [(make(name), Knowledge())], workers=0)
+        compare(model, evaluator, [(make(name), SourceInfo())], workers=0)
 
 
 @pytest.mark.parametrize("name", ["tent", "atp-batch"])
 def test_what_a_model_cannot_process_is_said_in_the_methods_words(evaluator: Evaluator, name: str) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(3, 10), nn.BatchNorm1d(10)).eval()
-    known = Knowledge(rates={"all": Rates.zeros(model)})
+    known = SourceInfo(rates={"all": Rates.zeros(model)})
     with pytest.raises(BatchError, match=rf"^{name} fails at client 'target-0': the model cannot process"):
         compare(model, evaluator, [(make(name), known)], workers=0)
 
@@ -376,11 +376,11 @@ def test_interval_is_that_of_a_mean() -> None:
 
 def test_models_in_training_mode_are_refused(evaluator: Evaluator) -> None:
     with pytest.raises(DataError, match="training mode"):
-        compare(models.shallow_cnn(10, image_size=28), evaluator, [(make("none"), Knowledge())])
+        compare(models.shallow_cnn(10, image_size=28), evaluator, [(make("none"), SourceInfo())])
 
 
 def test_results_are_plain_json(evaluator: Evaluator, model: nn.Module, tmp_path: Path) -> None:
-    found = compare(model, evaluator, [(make("none"), Knowledge())], workers=0)
+    found = compare(model, evaluator, [(make("none"), SourceInfo())], workers=0)
     found.save(tmp_path / "results.json")
     content = json.loads((tmp_path / "results.json").read_text())
     assert content["runs"] == [json.loads(json.dumps(found.run))]
@@ -395,7 +395,7 @@ def test_results_are_plain_json(evaluator: Evaluator, model: nn.Module, tmp_path
 def test_own_methods_are_treated_the_same(evaluator: Evaluator, model: nn.Module) -> None:
     method("guess")(Guess)
     try:
-        assert compare(model, evaluator, [(make("guess"), Knowledge())], workers=0).methods == ["guess"]
+        assert compare(model, evaluator, [(make("guess"), SourceInfo())], workers=0).methods == ["guess"]
         with pytest.raises(MethodError, match="unknown hyper-parameter 'lr' of guess; there are none"):
             make("guess", lr=1)
         with pytest.raises(MethodError, match="unknown hyper-parameter 'name'"):

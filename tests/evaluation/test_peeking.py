@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from tests.helpers import small_population
 from ttpfl import Rates, data
-from ttpfl.data.clients import Answers
+from ttpfl.data.clients import TargetLabels
 from ttpfl.data.images import Images
 from ttpfl.evaluation import Evaluator, compare, gather
-from ttpfl.methods import Knowledge, Method, Personal, make
+from ttpfl.methods import Adapter, Method, SourceInfo, make
 from ttpfl.methods.base import Labelled, Summary
 
 
@@ -79,7 +79,7 @@ def memory(item: Any) -> tuple[int, int]:
 
 def tells(item: Any, federated: data.Federated, images: Images) -> bool:
     """Whether this object is, or holds, labels of target clients."""
-    if isinstance(item, (Answers, Evaluator)):
+    if isinstance(item, (TargetLabels, Evaluator)):
         return True
     if isinstance(item, (list, tuple)) and item and all(type(value) is int for value in item):
         item = np.array(item)
@@ -113,12 +113,12 @@ class Peeker(Method):
             HANDED.extend([x, y, list(reachable(batches))])  # also while it is under way
         return {"count": torch.ones(10, 10)}
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
-        HANDED.extend([model, knowledge])
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
+        HANDED.extend([model, source_info])
         return _Peeker(model)
 
 
-class _Peeker(Personal):
+class _Peeker(Adapter):
     def adapt(self, batch: Any) -> Tensor:
         HANDED.extend([self, batch])
         return torch.zeros(len(batch), 10)
@@ -140,7 +140,7 @@ def test_a_method_that_peeks_finds_nothing(
     peeker = Peeker()
     summary = gather(peeker, model, population.source, 20, workers=0)
     bbse = gather(make("bbse"), model, population.source, 20, workers=0)
-    known = Knowledge({**summary, **bbse}, {"all": Rates.zeros(model)})
+    known = SourceInfo({**summary, **bbse}, {"all": Rates.zeros(model)})
     evaluator = Evaluator(population.target, answers, 32, order)
     compare(model, evaluator, [(peeker, known)], workers=0)
     assert sum(isinstance(item, Tensor) for item in HANDED) > 10

@@ -57,7 +57,7 @@ def divided(path: Path, **choices: Any) -> data.Federated:
         np.zeros((4000, 28, 28, 3), np.uint8),
         labels,
         np.zeros(4000, np.int64),
-        data.facts("fashion-mnist"),
+        data.dataset_info("fashion-mnist"),
     )
     choices = {"shift": "label", "source_clients": 12, "target_clients": 4, **choices}
     return data.federate(images, data_dir=path, **choices)

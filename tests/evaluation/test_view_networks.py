@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from tests.helpers import small_population
 from ttpfl import data, methods
+from ttpfl.core.personalizer import Personalizer
+from ttpfl.core.rates import Rates
 from ttpfl.evaluation import Evaluator, compare, gather
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
-from ttpfl.methods import Knowledge
-from ttpfl.personalizer import Personalizer
-from ttpfl.rates import Rates
+from ttpfl.methods import SourceInfo
 
 
 class Reshaping(nn.Module):
@@ -97,8 +97,8 @@ def test_personalizing(evaluator: Evaluator, pair: tuple[nn.Module, nn.Module], 
     batches = evaluator.stream(0)[0][:2]
     answers = []
     for model in pair:
-        personal = Personalizer(model, Rates.zeros(model).with_values(torch.full((8,), rate)))
-        answers.append([logits for batch in batches for logits in (personal(batch), personal.predict(batch))])
+        adapter = Personalizer(model, Rates.zeros(model).with_values(torch.full((8,), rate)))
+        answers.append([logits for batch in batches for logits in (adapter(batch), adapter.predict(batch))])
     torch.testing.assert_close(*answers, rtol=1e-4, atol=1e-5)
 
 
@@ -116,7 +116,7 @@ def test_comparing_every_method(
         }
         for one in rates.values():
             one.values += 0.01
-        compared = compare(model, evaluator, [(method, Knowledge(summary, rates))], workers=0)
+        compared = compare(model, evaluator, [(method, SourceInfo(summary, rates))], workers=0)
         figures.append([*compared.of(name), *compared.of(name, "loss"), *compared.of(name, "entropy")])
     assert figures[0]
     assert figures[0] == pytest.approx(figures[1], rel=1e-3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ttpfl.data.setting import Setting
+from ttpfl.data.population_config import PopulationConfig
 from ttpfl.errors import RecipeError, TtpflError
 from ttpfl.experiment import recipe as recipes
 from ttpfl.experiment.complete import complete
@@ -445,7 +445,9 @@ def test_flat_is_complete(path: Path) -> None:
     """What results say about their settings: all that `ttpfl.data` knows about clients, said or not."""
     recipe = read(path, changes=["data.alpha=0.25"])
     flat = recipe.config("a", 0).flat()
-    clients = asdict(Setting(shift="label", alpha=0.25, source_clients=36, target_clients=9))  # of digits
+    clients = asdict(
+        PopulationConfig(shift="label", alpha=0.25, source_clients=36, target_clients=9)
+    )  # of digits
     del clients["seed"]
     assert {key.removeprefix("data."): value for key, value in flat.items() if key.startswith("data.")} == {
         "name": "digits",

@@ -12,20 +12,20 @@ import pytest
 import torch
 
 from tests.helpers.own_clients import OWN, own_clients
+from ttpfl.core.personalizer import Personalizer
 from ttpfl.errors import DataError, DataMissingError, FederationError, MethodError, ModelError
 from ttpfl.evaluation import Evaluator
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import recipe as recipes
 from ttpfl.experiment import samples, stages, store, toml
+from ttpfl.experiment.context import ExperimentContext
 from ttpfl.experiment.provenance import versions
 from ttpfl.experiment.recipe import COMPARISON, read
 from ttpfl.experiment.run import run
 from ttpfl.experiment.store import Store
-from ttpfl.experiment.workshop import Workshop
 from ttpfl.methods import base
 from ttpfl.methods.em import EM
 from ttpfl.models import save_model, shallow_cnn
-from ttpfl.personalizer import Personalizer
 from ttpfl.report import write_report
 from ttpfl.report.tables import accuracies, markdown
 from ttpfl.results.files import load
@@ -36,8 +36,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-def shop_in(folder: Path, data: Path | None = None) -> Workshop:
-    return Workshop(Store(folder / "stages"), data or folder / "data", workers=0)
+def shop_in(folder: Path, data: Path | None = None) -> ExperimentContext:
+    return ExperimentContext(Store(folder / "stages"), data or folder / "data", workers=0)
 
 
 @pytest.mark.parametrize("name", recipes.known())
@@ -102,7 +102,9 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     undisturbed = run(recipe, shop_in(tmp_path / "a"), tmp_path / "a" / "demo")
     judged = stages.judged
 
-    def interrupted(shop: Workshop, config: object, chosen: stages.Chosen, progress: object) -> object:
+    def interrupted(
+        shop: ExperimentContext, config: object, chosen: stages.Chosen, progress: object
+    ) -> object:
         if chosen.method.name == "atp-batch":
             raise KeyboardInterrupt
         return judged(shop, config, chosen, progress)  # type: ignore[arg-type]
@@ -197,10 +199,10 @@ def test_samples_are_pictures_of_clients_with_answers(tmp_path: Path) -> None:
     evaluator, model = stages.trial(shop, config).evaluator, stages.model(shop, config)
     number = next(n for n in evaluator.clients() if evaluator.target[n].id == client["id"])
     batches, labels, _ = evaluator.stream(number)
-    personal = Personalizer(model, stages.rates(shop, config))
-    changed = [int((plain(model)(x).argmax(1) != personal(x).argmax(1)).sum()) for x in batches]
+    adapter = Personalizer(model, stages.rates(shop, config))
+    changed = [int((plain(model)(x).argmax(1) != adapter(x).argmax(1)).sum()) for x in batches]
     assert (client["size"], client["changed"]) == (len(labels), sum(changed))
-    classes = evaluator.target[number].facts.classes
+    classes = evaluator.target[number].info.classes
     shown = samples.drawn(len(labels), (0, *client["id"].encode()))
     assert [image["label"] for image in client["images"]] == [classes[labels[place]] for place in shown]
 
@@ -336,8 +338,8 @@ from ttpfl.methods import Method, make, tunable
 class Own(Method):
     iterations: int = tunable(1, "of EM", {grid})
 
-    def personal(self, model, knowledge):
-        return make("em", iterations=self.iterations).personal(model, knowledge)
+    def adapter(self, model, knowledge):
+        return make("em", iterations=self.iterations).adapter(model, knowledge)
 """
 
 

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.helpers.own_clients import OWN, own_clients
+from ttpfl.experiment.context import ExperimentContext
 from ttpfl.experiment.recipe import read
 from ttpfl.experiment.run import run
 from ttpfl.experiment.store import Store
-from ttpfl.experiment.workshop import Workshop
-from ttpfl.federation.progress import Advance
+from ttpfl.federation.checkpoints.progress import Advance
 
 
 class Watcher:
@@ -32,7 +32,7 @@ def watched(folder: Path, recipe: str, *changes: str) -> dict[str, list[tuple[ob
     watcher = Watcher()
     (folder / "own.toml").write_text(recipe)
     own_clients(folder / "data", 0)
-    shop = Workshop(Store(folder / "stages"), folder / "data", workers=0, watch=watcher)
+    shop = ExperimentContext(Store(folder / "stages"), folder / "data", workers=0, watch=watcher)
     run(read(folder / "own.toml", changes=changes), shop, folder / "out")
     return watcher.seen
 

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from tests.helpers.small_clients import Noisy, Site, clients, linear, mlp, pair, same_state
 from ttpfl.errors import FederationError
-from ttpfl.federation import Callback, TrainSettings, checkpoint, train
-from ttpfl.federation.checkpoint import Checkpoints
-from ttpfl.federation.identity import names_hash
-from ttpfl.federation.roster import Roster
-from ttpfl.federation.state import Record, RunState
+from ttpfl.federation import Callback, TrainSettings, train
+from ttpfl.federation.checkpoints import checkpoint
+from ttpfl.federation.checkpoints.checkpoint import Checkpoints
+from ttpfl.federation.checkpoints.identity import names_hash
+from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.engine.client_pool import ClientPool
 from ttpfl.federation.training import Trained
 
 
@@ -269,14 +270,14 @@ def test_names_of_very_many_clients_are_looked_at_here_and_there() -> None:
             return Site(f"{prefix}-{number}", pair(4, 0), Path())
 
     prefix = "a"
-    first = names_hash(Roster(Lazy()))
+    first = names_hash(ClientPool(Lazy()))
     assert made[0] == 0
     assert made[-1] == 99_999
     assert len(set(made)) == 1000
     assert len(made) == 1001  # the first one was asked whether clients have names
-    assert names_hash(Roster(Lazy())) == first
+    assert names_hash(ClientPool(Lazy())) == first
     prefix = "b"
-    assert names_hash(Roster(Lazy())) != first
+    assert names_hash(ClientPool(Lazy())) != first
 
 
 @pytest.mark.parametrize(

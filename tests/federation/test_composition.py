@@ -13,16 +13,16 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tests.helpers.small_clients import clients, mlp
-from ttpfl import rates_file
-from ttpfl.account import Account, PrivateRun
-from ttpfl.checksum import sealed
+from ttpfl.core import rates_file
+from ttpfl.core.learning import draw_cohort, refine_rates
+from ttpfl.core.privacy_record import Account, PrivateRun
+from ttpfl.core.rates import Rates
 from ttpfl.errors import FederationError, RatesFileError
 from ttpfl.federation import LearnSettings, epsilon_of_rates, learn
-from ttpfl.federation.accountant import epsilon_of, epsilon_of_mu
-from ttpfl.federation.rate_average import average_rates
-from ttpfl.learning import draw_cohort, refine_rates
-from ttpfl.rate_rounds import learn_rates
-from ttpfl.rates import Rates
+from ttpfl.federation.learn_rates import learn_rates
+from ttpfl.federation.privacy.accountant import epsilon_of, epsilon_of_mu
+from ttpfl.federation.server.rate_average import average_rates
+from ttpfl.util.checksum import sealed
 
 PRIVATE = LearnSettings(
     rounds=2, batch_size=4, workers=0, privacy="central", clip=1e-3, noise=5.0, delta=1e-5

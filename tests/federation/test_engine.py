@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from tests.helpers.processes import alive, wait_until_gone
-from ttpfl.data.parallel import in_order
 from ttpfl.errors import DataError
-from ttpfl.federation import processes
-from ttpfl.federation.engine import Serial
-from ttpfl.federation.jobs import Engine, Job, MakeWork
-from ttpfl.federation.processes import Processes
+from ttpfl.federation.engine import processes
+from ttpfl.federation.engine.in_process import Serial
+from ttpfl.federation.engine.jobs import Engine, Job, MakeWork
+from ttpfl.federation.engine.processes import Processes
+from ttpfl.util.parallel import in_order
 
 LENGTH = 4
 Do = Callable[[Job, Tensor, Tensor], dict[str, Any]]

@@ -24,10 +24,11 @@ from tests.helpers.processes import alive, environment, wait_until_gone
 from tests.helpers.small_clients import Bad, Site, clients, linear, mlp, pair, same_state
 from tests.helpers.victim import noted, wait_for
 from ttpfl.errors import FederationError
-from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, orphans, train
-from ttpfl.federation.folder_lock import locked
-from ttpfl.federation.state import Record, RunState
+from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
+from ttpfl.federation.checkpoints.state import Record, RunState
 from ttpfl.federation.training import Trained
+from ttpfl.util import die_with_parent as orphans
+from ttpfl.util.locks import folder_lock
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ def test_a_lock_is_not_inherited(tmp_path: Path) -> None:
     note = tmp_path / "child"
 
     def hold() -> None:
-        with locked(tmp_path):
+        with folder_lock(tmp_path):
             if (child := os.fork()) != 0:
                 note.write_text(f"{child}.")
             time.sleep(600)
@@ -187,12 +188,12 @@ def test_a_lock_is_not_inherited(tmp_path: Path) -> None:
         time.sleep(0.01)
     child = int(note.read_text()[:-1])
     try:
-        with pytest.raises(FederationError, match="in use"), locked(tmp_path):
+        with pytest.raises(FederationError, match="in use"), folder_lock(tmp_path):
             pass
         process.kill()
         process.join()
         assert alive(child)
-        with locked(tmp_path):
+        with folder_lock(tmp_path):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
@@ -201,23 +202,23 @@ def test_a_lock_is_not_inherited(tmp_path: Path) -> None:
 def test_a_folder_is_used_once_within_a_process(tmp_path: Path) -> None:
     """And whoever is refused does not give the lock away."""
     (tmp_path / "link").symlink_to(tmp_path)
-    with locked(tmp_path):
+    with folder_lock(tmp_path):
         for folder in (tmp_path, tmp_path / "link"):
             with (
                 pytest.raises(FederationError, match="in use by another run of this process"),
-                locked(folder),
+                folder_lock(folder),
             ):
                 pass
         other = multiprocessing.get_context("fork").Process(target=refused, args=(tmp_path, os.getpid()))
         other.start()
         other.join()
         assert other.exitcode == 0
-    with locked(tmp_path):
+    with folder_lock(tmp_path):
         pass
 
 
 def refused(folder: Path, holder: int) -> None:
-    with pytest.raises(FederationError, match=f"in use by process {holder}:"), locked(folder):
+    with pytest.raises(FederationError, match=f"in use by process {holder}:"), folder_lock(folder):
         pass
 
 

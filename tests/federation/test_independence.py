@@ -8,7 +8,11 @@ import pytest
 import ttpfl
 
 SOURCE = Path(ttpfl.__file__).parent
-ENGINES = {"ttpfl.federation.engine", "ttpfl.federation.processes", "ttpfl.federation.session"}
+ENGINES = {
+    "ttpfl.federation.engine.in_process",
+    "ttpfl.federation.engine.processes",
+    "ttpfl.federation.engine.session",
+}
 
 
 def imported(module: str) -> set[str]:
@@ -34,15 +38,15 @@ def imported(module: str) -> set[str]:
 @pytest.mark.parametrize(
     "module",
     [
-        "ttpfl.federation.local_training",
-        "ttpfl.federation.aggregation",
-        "ttpfl.federation.model_work",
-        "ttpfl.federation.rate_work",
-        "ttpfl.federation.rate_average",
-        "ttpfl.federation.state_vector",
-        "ttpfl.tally",
-        "ttpfl.federation.traffic",
-        "ttpfl.learning",  # refinement at a client, and the sampler
+        "ttpfl.federation.work.local_training",
+        "ttpfl.federation.server.aggregation",
+        "ttpfl.federation.work.model_work",
+        "ttpfl.federation.work.rate_work",
+        "ttpfl.federation.server.rate_average",
+        "ttpfl.federation.work.state_vector",
+        "ttpfl.core.metric_sums",
+        "ttpfl.federation.engine.traffic",
+        "ttpfl.core.learning",  # refinement at a client, and the sampler
     ],
 )
 def test_pure_parts_import_no_engine(module: str) -> None:

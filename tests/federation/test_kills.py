@@ -15,8 +15,8 @@ import pytest
 from tests.helpers import victim
 from tests.helpers.processes import wait_until_gone
 from tests.helpers.victim import noted, wait_for
+from ttpfl.core.rates import Rates
 from ttpfl.federation import epsilon_of_rates
-from ttpfl.rates import Rates
 
 pytestmark = pytest.mark.slow
 

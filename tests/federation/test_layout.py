@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ttpfl.core.inputs import Inputs
+from ttpfl.core.rates import Rates
+from ttpfl.core.twin import Twin
 from ttpfl.errors import BatchError
-from ttpfl.federation.local_training import LocalTrainer
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.inputs import Inputs
-from ttpfl.rates import Rates
-from ttpfl.twin import Twin
+from ttpfl.federation.work.local_training import LocalTrainer
 
 SMALL, LARGE = 6, 8
 

@@ -17,12 +17,13 @@ from tests.helpers.networks import CLASSES, NETWORKS, make
 from tests.helpers.plain_loop import learn_plainly
 from tests.helpers.small_clients import Bad, Noisy, clients, linear, mlp, pair
 from tests.helpers.untouched import untouched
+from ttpfl.core.network import weights_hash
 from ttpfl.errors import FederationError
-from ttpfl.federation import LearnSettings, checkpoint, learn
-from ttpfl.federation.callbacks import RunInfo
-from ttpfl.federation.progress import communication
-from ttpfl.network import weights_hash
-from ttpfl.threads import threads
+from ttpfl.federation import LearnSettings, learn
+from ttpfl.federation.checkpoints import checkpoint
+from ttpfl.federation.checkpoints.callbacks import RunInfo
+from ttpfl.federation.checkpoints.progress import communication
+from ttpfl.util.threads import threads
 
 
 def images(name: str, count: int = 5) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def test_traffic_with_partial_participation() -> None:
     numbers = sum(t.numel() for t in mlp().state_dict().values() if t.is_floating_point())
     reached: set[int] = set()
     for record in history:
-        cohort = set(ttpfl.learning.draw_cohort(range(6), 2, 0, record["round"]))
+        cohort = set(ttpfl.core.learning.draw_cohort(range(6), 2, 0, record["round"]))
         assert record["bytes"] == 4 * (2 * 2 * rates + numbers * len(cohort - reached))
         reached |= cohort
 

@@ -1,7 +1,7 @@
 """Checkpoints of version 0.1.0 before modules got folders: runs go on with them, whatever has moved since.
 
 `old_version/` holds the first round of two runs, written with `epochs=2` and the settings below. Their
-identities name functions as `ttpfl.direction.entropy` and `ttpfl.learning.cross_entropy`.
+identities name functions as `ttpfl.core.direction.entropy` and `ttpfl.core.learning.cross_entropy`.
 """
 
 import shutil
@@ -15,14 +15,15 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from ttpfl.cli import app
+from ttpfl.core.network import configuration
 from ttpfl.errors import FederationError
 from ttpfl.experiment.inputs import learning_inputs, training_inputs
 from ttpfl.experiment.recipe import read as read_recipe
-from ttpfl.federation import LearnSettings, TrainSettings, checkpoint, learn, train
-from ttpfl.federation.identity import function_name
+from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.federation.checkpoints import checkpoint
+from ttpfl.federation.checkpoints.identity import function_name
 from ttpfl.federation.settings import with_new_names
 from ttpfl.models import shallow_cnn
-from ttpfl.network import configuration
 
 OLD = Path(__file__).parent / "old_version"
 CHOSEN: dict[str, Any] = {"cohort": 2, "batch_size": 4, "workers": 0, "local_epochs": 2}

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.small_clients import CLASSES, clients, mlp
+from ttpfl.core.learning import draw_cohort
+from ttpfl.core.rates import Rates
 from ttpfl.errors import FederationError
 from ttpfl.federation import LearnSettings, learn
-from ttpfl.federation.accountant import delta_of, epsilon_of, noise_for
-from ttpfl.federation.privacy import Participation, clipped, gaussian, kept_key, noise_of_sum
-from ttpfl.learning import draw_cohort
-from ttpfl.rates import Rates
+from ttpfl.federation.privacy.accountant import delta_of, epsilon_of, noise_for
+from ttpfl.federation.privacy.mechanism import Participation, clipped, gaussian, kept_key, noise_of_sum
 
 QUICK = {"rounds": 2, "batch_size": 4, "workers": 0}
 
@@ -180,7 +180,7 @@ def test_a_key_is_there_in_full_or_not_at_all(tmp_path: Path, monkeypatch: pytes
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("ttpfl.federation.privacy.secrets.token_bytes", full)
+        patch.setattr("ttpfl.federation.privacy.mechanism.secrets.token_bytes", full)
         with pytest.raises(OSError, match="no space"):
             kept_key(tmp_path)
     assert list(tmp_path.iterdir()) == []

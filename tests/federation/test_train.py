@@ -31,11 +31,11 @@ from tests.helpers.small_clients import (
     same_state,
 )
 from tests.helpers.untouched import untouched
+from ttpfl.core.learning import draw_cohort
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
-from ttpfl.federation.callbacks import RunInfo
-from ttpfl.federation.state import Record, RunState
-from ttpfl.learning import draw_cohort
+from ttpfl.federation.checkpoints.callbacks import RunInfo
+from ttpfl.federation.checkpoints.state import Record, RunState
 from ttpfl.models.files import load_model
 
 IMAGE = (3, 6, 6)

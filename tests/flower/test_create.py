@@ -28,12 +28,12 @@ from typer.testing import CliRunner
 
 from ttpfl.cli import app
 from ttpfl.errors import FederationError
-from ttpfl.federation.privacy import kept_key
-from ttpfl.files import written_in_one_step
+from ttpfl.federation.privacy.mechanism import kept_key
 from ttpfl.flower.certificates import make_node_key
 from ttpfl.flower.create import create, renew
 from ttpfl.flower.folder import Federation
 from ttpfl.flower.site import Site
+from ttpfl.util.files import written_in_one_step
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from ttpfl.flower.identity import Identity, fingerprint_of, recognised
 from ttpfl.flower.messages import REFUSED
 from ttpfl.flower.over_socket import answers, listen
 from ttpfl.flower.site_process import answer
-from ttpfl.limits import REQUEST
+from ttpfl.util.limits import REQUEST
 
 
 def ask(

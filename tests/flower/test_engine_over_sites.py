@@ -28,24 +28,24 @@ from tests.helpers.flower.in_process import (
     make_site,
     make_sites,
 )
+from ttpfl.core.metric_sums import MetricSumsByName
+from ttpfl.core.network import weights_hash
+from ttpfl.core.rates import Rates
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import LearnSettings, TrainSettings, epsilon_of_rates, learn, train
-from ttpfl.federation.accountant import epsilon_of
+from ttpfl.federation.privacy.accountant import epsilon_of
 from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.messages import Task, answer_records, read_answer
 from ttpfl.flower.model_store import card_of
-from ttpfl.flower.order import Order
-from ttpfl.flower.patience import Patience
 from ttpfl.flower.replies import Counts
-from ttpfl.flower.run_lock import alone, died
+from ttpfl.flower.run_spec import RunSpec
 from ttpfl.flower.server_app import RemoteSite, carry_out
+from ttpfl.flower.timeouts import Timeouts
 from ttpfl.models import build, load_model, save_model
-from ttpfl.network import weights_hash
-from ttpfl.rates import Rates
-from ttpfl.tally import Tallies
+from ttpfl.util.locks import run_died, run_lock
 
 LEARN = LearnSettings(rounds=2, batch_size=6, lr=5.0, workers=0)
-PATIENT = Patience(deadline=60, longest=600)
+PATIENT = Timeouts(deadline=60, longest=600)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def learned(
     grid: InProcessGrid,
     tmp_path: Path,
     settings: LearnSettings = LEARN,
-    patience: Patience = PATIENT,
+    timeouts: Timeouts = PATIENT,
     **more: Any,
 ) -> Any:
     """Through the engine; the clock, the engine and what `learn` gave."""
@@ -72,7 +72,7 @@ def learned(
             grid,  # type: ignore[arg-type]
             asked,
             model.state_dict(),
-            patience,
+            timeouts,
             length,
             dtype,
             clock,
@@ -88,15 +88,15 @@ def learned(
 def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:
     grid = InProcessGrid(sites)
     model = begin_model(tmp_path / "model.safetensors")
-    order = Order(
+    order = RunSpec(
         *("learn", str(tmp_path / "model.safetensors"), str(tmp_path / "run"), NAMES, asdict(LEARN)),
-        patience=asdict(Patience(deadline=3600.0, quiet=3600.0)),  # no nudges, however busy the machine is
+        timeouts=asdict(Timeouts(deadline=3600.0, quiet=3600.0)),  # no nudges, however busy the machine is
     )
     order.write()
-    with alone(tmp_path / "run", "token"):
-        carry_out(Order.read(tmp_path / "run" / "order.json"), grid)  # type: ignore[arg-type]
-        assert not died(tmp_path / "run", "token")
-    assert died(tmp_path / "run", "token")  # the run's own lock on its folder does not wipe out this one
+    with run_lock(tmp_path / "run", "token"):
+        carry_out(RunSpec.read(tmp_path / "run" / "order.json"), grid)  # type: ignore[arg-type]
+        assert not run_died(tmp_path / "run", "token")
+    assert run_died(tmp_path / "run", "token")  # the run's own lock on its folder does not wipe out this one
     found = Rates.load(tmp_path / "run" / "rates.safetensors")
     local = learn(model, local_clients(sites), LEARN)
     assert largest_difference(found.values, local.rates.values) < 1e-6
@@ -112,7 +112,7 @@ def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: P
 def test_epsilon_counts_the_rates_that_an_order_begins_with(sites: dict[str, Path], tmp_path: Path) -> None:
     begin_model(tmp_path / "model.safetensors")
     settings = {**asdict(LEARN), "lr": 0.1, "privacy": "local", "noise": 9.0, "clip": 0.01}
-    make = partial(Order, "learn", str(tmp_path / "model.safetensors"), sites=NAMES)
+    make = partial(RunSpec, "learn", str(tmp_path / "model.safetensors"), sites=NAMES)
 
     def learned(name: str, rates: str | None, settings: dict[str, Any] = settings) -> Rates:
         order = make(out=str(tmp_path / name), settings=settings, rates=rates)
@@ -133,7 +133,7 @@ def test_epsilon_counts_the_rates_that_an_order_begins_with(sites: dict[str, Pat
 def test_training_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:
     settings = TrainSettings(rounds=2, batch_size=10, workers=0, buffers="local", algorithm="qffl")
     model = begin_model(tmp_path / "model.safetensors")
-    order = Order(
+    order = RunSpec(
         "train", str(tmp_path / "model.safetensors"), str(tmp_path / "run"), NAMES, asdict(settings)
     )
     carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ def test_a_network_of_ones_own_is_trained_where_sites_allow_it(tmp_path: Path) -
     save_model(tmp_path / "model.safetensors", model, build=own)
     settings = TrainSettings(rounds=2, batch_size=10, workers=0)
     out = str(tmp_path / "run")
-    order = Order("train", str(tmp_path / "model.safetensors"), out, NAMES, asdict(settings))
+    order = RunSpec("train", str(tmp_path / "model.safetensors"), out, NAMES, asdict(settings))
     with pytest.raises(ModelError, match=f"says that '{own['name']}' builds its network"):
         carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
     carry_out(replace(order, arch=own["name"]), InProcessGrid(sites))  # type: ignore[arg-type]
@@ -167,7 +167,7 @@ def test_a_network_of_ones_own_is_trained_where_sites_allow_it(tmp_path: Path) -
 def test_an_interrupted_run_goes_on_to_the_same_rates(sites: dict[str, Path], tmp_path: Path) -> None:
     begin_model(tmp_path / "model.safetensors")
     settings = {**asdict(LEARN), "rounds": 3}
-    make = partial(Order, "learn", str(tmp_path / "model.safetensors"), sites=NAMES, settings=settings)
+    make = partial(RunSpec, "learn", str(tmp_path / "model.safetensors"), sites=NAMES, settings=settings)
     carry_out(make(out=str(tmp_path / "whole")), InProcessGrid(sites))  # type: ignore[arg-type]
 
     def die(name: str, reply: Message) -> Message:
@@ -203,7 +203,9 @@ def test_a_run_that_is_stopped_does_not_count_its_last_round(sites: dict[str, Pa
 
     begin_model(tmp_path / "model.safetensors")
     out, settings = tmp_path / "run", {**asdict(LEARN), "rounds": 2}
-    order = Order("learn", str(tmp_path / "model.safetensors"), out=str(out), sites=NAMES, settings=settings)
+    order = RunSpec(
+        "learn", str(tmp_path / "model.safetensors"), out=str(out), sites=NAMES, settings=settings
+    )
     grid = Stopped(sites, fault=forget)
     with pytest.raises(ConnectionError):
         carry_out(order, grid)  # type: ignore[arg-type]
@@ -370,12 +372,12 @@ def test_absurd_figures_neither_end_nor_own_a_training_run(
     model = begin_model(tmp_path / "model.safetensors")
     settings = TrainSettings(rounds=1, batch_size=24, workers=0, algorithm="qffl", q=2.0)
     out = tmp_path / "run"
-    order = Order("train", str(tmp_path / "model.safetensors"), str(out), NAMES, asdict(settings))
+    order = RunSpec("train", str(tmp_path / "model.safetensors"), str(out), NAMES, asdict(settings))
     carry_out(order, InProcessGrid(sites, fault=poisoned(changed(**figures))))  # type: ignore[arg-type]
     assert json.loads((out / "history.jsonl").read_text())["failed"] == ["south"]
     assert words in "\n".join(caplog.messages)
     found, _ = load_model(out / "model.safetensors")
-    without = replace(order, out=str(tmp_path / "without"), patience=asdict(Patience(connect=0)))
+    without = replace(order, out=str(tmp_path / "without"), timeouts=asdict(Timeouts(connect=0)))
     carry_out(without, InProcessGrid(sites, absent={"south"}))  # type: ignore[arg-type]
     assert weights_hash(found) == weights_hash(load_model(tmp_path / "without" / "model.safetensors")[0])
     assert weights_hash(found) != weights_hash(model)
@@ -386,7 +388,7 @@ def test_an_answer_may_not_know_what_is_right() -> None:
     task = Task("learn", 0, 0, 1, {}, "model", "architecture", {})
     report = {"validation": {"samples": 3, "loss": 1.5, "right": None}}
     _, found = read_answer(answer_records(task, torch.zeros(2), report), task, length=2, largest=1.0)
-    tallies = Tallies()
+    tallies = MetricSumsByName()
     tallies.add(found)
     assert tallies.summary() == {"validation_loss": 0.5}
 
@@ -482,7 +484,7 @@ def test_a_site_that_is_an_answer_behind_takes_part(known: bool, deadline: float
         return kept[-2]
 
     grid = InProcessGrid(sites, fault=behind)
-    result, engines, _ = learned(grid, tmp_path, patience=Patience(deadline=deadline, longest=600))
+    result, engines, _ = learned(grid, tmp_path, timeouts=Timeouts(deadline=deadline, longest=600))
     assert [record["failed"] for record in result.history] == [[], []]
     assert torch.equal(result.rates.values, whole.rates.values)
     assert [m.metadata.message_type for m in grid.sent].count("query.nudge") == (2 if known else 4)

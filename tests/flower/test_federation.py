@@ -10,8 +10,8 @@ from tests.helpers.flower.real_federation import (
     learn_over,
     local_rates,
 )
+from ttpfl.core.rates import Rates
 from ttpfl.flower import loopback
-from ttpfl.rates import Rates
 
 
 def test_rates_learned_over_real_sites_are_the_local_ones(tmp_path: Path) -> None:

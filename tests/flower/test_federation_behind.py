@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.flower.in_process import largest_difference
 from tests.helpers.flower.real_federation import audit, federation_of_digits, history, learn_over, local_rates
-from ttpfl.rates import Rates
+from ttpfl.core.rates import Rates
 
 # What south's Flower process meets when a run is stopped while it fetches a message: here the third, its
 # first task with a model. It goes on as if there had been no message, but the work on it is under way.

@@ -11,11 +11,11 @@ import torch
 from tests.helpers.flower.in_process import largest_difference, local_clients
 from tests.helpers.flower.real_federation import DEADLINE, PATIENCE, history, processes_below
 from tests.helpers.pages import ROOT, blocks, commands
+from ttpfl.core.rates import Rates
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
 from ttpfl.flower.folder import Federation
-from ttpfl.flower.order import Order
+from ttpfl.flower.run_spec import RunSpec
 from ttpfl.models import load_model
-from ttpfl.rates import Rates
 
 pytestmark = pytest.mark.slow
 
@@ -60,12 +60,12 @@ def run(words: list[str], folder: Path) -> str:
 
 
 def _compare_with_the_local_engine(home: Path, runs: Path) -> None:
-    def here(order: Order) -> dict[str, Any]:
+    def here(order: RunSpec) -> dict[str, Any]:
         return order.settings | {"workers": 0}
 
     federation = Federation.read(home)
     clients = local_clients({name: federation.site(name) / "site.toml" for name in federation.sites})
-    order = Order.read(runs / "model" / "order.json")
+    order = RunSpec.read(runs / "model" / "order.json")
     begin, _ = load_model(order.model)
     wanted = train(begin, list(clients.values()), TrainSettings(**here(order))).model.state_dict()
     model, _ = load_model(runs / "model" / "model.safetensors")
@@ -73,7 +73,7 @@ def _compare_with_the_local_engine(home: Path, runs: Path) -> None:
         assert largest_difference(tensor, wanted[name]) < 1e-6, name
     moved = [torch.dist(a, b) for a, b in zip(begin.parameters(), model.parameters(), strict=True)]
     assert min(moved) > 0
-    settings = LearnSettings(**here(Order.read(runs / "rates" / "order.json")))
+    settings = LearnSettings(**here(RunSpec.read(runs / "rates" / "order.json")))
     rates = Rates.load(runs / "rates" / "rates.safetensors", model=model)
     assert largest_difference(rates.values, learn(model, clients, settings).rates.values) < 1e-6
     assert [record["failed"] for run in ("model", "rates") for record in history(runs / run)] == [[]] * 6

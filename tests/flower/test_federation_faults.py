@@ -23,12 +23,12 @@ from tests.helpers.flower.real_federation import (
     tasks,
     until,
 )
+from ttpfl.core.rates import Rates
 from ttpfl.flower import control, loopback
 from ttpfl.flower.certificates import make_authority, make_node_key
 from ttpfl.flower.create import free_port
 from ttpfl.flower.folder import Federation, environment
-from ttpfl.flower.run_lock import wait_until_free
-from ttpfl.rates import Rates
+from ttpfl.util.locks import wait_until_free
 
 pytestmark = pytest.mark.slow
 

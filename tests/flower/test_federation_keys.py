@@ -8,8 +8,8 @@ import torch
 
 from tests.helpers.flower.in_process import NAMES
 from tests.helpers.flower.real_federation import PATIENCE, federation_of_digits, history, learn_over
+from ttpfl.core.rates import Rates
 from ttpfl.flower import control, loopback
-from ttpfl.rates import Rates
 
 
 @pytest.mark.slow

@@ -21,9 +21,9 @@ from ttpfl.federation import LearnSettings
 from ttpfl.flower import server_app, submit
 from ttpfl.flower.create import create
 from ttpfl.flower.folder import Federation
-from ttpfl.flower.order import Order, read_outcome, write_outcome
-from ttpfl.flower.run_lock import alone, died
+from ttpfl.flower.run_spec import RunSpec, read_outcome, write_outcome
 from ttpfl.flower.server_app import with_outcome
+from ttpfl.util.locks import run_died, run_lock
 
 TRAIN = ["train", "--engine", "flower", "--classes", "10", "--image-size", "28"]
 
@@ -32,7 +32,7 @@ def order_in(tmp_path: Path) -> Path:
     begin_model(tmp_path / "model.safetensors")
     settings = asdict(LearnSettings(rounds=1, batch_size=6, workers=0))
     out = str(tmp_path / "run")
-    return Order("learn", str(tmp_path / "model.safetensors"), out, NAMES, settings).write()
+    return RunSpec("learn", str(tmp_path / "model.safetensors"), out, NAMES, settings).write()
 
 
 def failure(order: Path, token: str) -> str:
@@ -49,7 +49,7 @@ def test_a_run_that_went_well(tmp_path: Path) -> None:
 
 def test_a_folder_that_another_run_holds(tmp_path: Path) -> None:
     order = order_in(tmp_path)
-    with alone(order.parent, "other"), pytest.raises(FederationError):
+    with run_lock(order.parent, "other"), pytest.raises(FederationError):
         with_outcome(order, "a1", InProcessGrid({}), seconds=0)  # type: ignore[arg-type]
     assert "another run is writing to" in failure(order, "a1")
 
@@ -69,13 +69,13 @@ def test_the_outcome_is_there_before_the_folder_is_let_go(
     (tmp_path / "model.safetensors").unlink()
 
     def write(out: str, token: str, failure: str | None) -> None:
-        let_go.append(died(Path(out), token))
+        let_go.append(run_died(Path(out), token))
 
     monkeypatch.setattr(server_app, "write_outcome", write)
     with pytest.raises(FileNotFoundError):
         with_outcome(order, "a1", InProcessGrid({}))  # type: ignore[arg-type]
     assert let_go == [False]
-    assert died(order.parent, "a1")
+    assert run_died(order.parent, "a1")
 
 
 def test_a_run_that_lives_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,27 +83,27 @@ def test_a_run_that_lives_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Mon
     out.mkdir()
     (out / "order.json").write_text("of the run that lives")
     monkeypatch.setattr(sites, "LET_GO", 0.0)
-    with alone(out, "other"):
+    with run_lock(out, "other"):
         done = CliRunner().invoke(app, [*TRAIN, "--federation", str(home), "--out", str(out), "--resume"])
     assert "is still writing to" in " ".join(done.output.split())
     assert (out / "order.json").read_text() == "of the run that lives"
     assert not (out / "begin.safetensors").exists()
 
 
-def ordered(tmp_path: Path, *more: str) -> Order:
+def ordered(tmp_path: Path, *more: str) -> RunSpec:
     """The order that the command writes before it asks the superlink, which is not there."""
     home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
     words = [*TRAIN, "--federation", str(home), "--out", str(out), "--rounds", "1", *more]
     assert CliRunner().invoke(app, words).exit_code == 1
-    return Order.read(out / "order.json")
+    return RunSpec.read(out / "order.json")
 
 
 def test_a_run_with_the_local_engine_is_left_alone(tmp_path: Path) -> None:
     home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
     out.mkdir()
     hold = (
-        "import sys; from pathlib import Path; from ttpfl.federation.folder_lock import locked\n"
-        "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from ttpfl.util.locks import folder_lock\n"
+        "with folder_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     # A process of its own: the system's lock is no hindrance within one.
     with subprocess.Popen(
@@ -119,7 +119,7 @@ def test_a_run_with_the_local_engine_is_left_alone(tmp_path: Path) -> None:
 
 def test_patience_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order = ordered(tmp_path, "--deadline", "7", "--longest", "77")
-    assert order.patience == {"deadline": 7, "longest": 77, "connect": 7, "quiet": 20}
+    assert order.timeouts == {"deadline": 7, "longest": 77, "connect": 7, "quiet": 20}
 
 
 def test_the_server_app_writes_the_tensorboard_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_a_trained_model_says_what_it_takes(tmp_path: Path, monkeypatch: pytest.
     assert signature.classes == tuple("0123456789")
     assert signature.image_size == (28, 28)
     for client in local_clients(at).values():
-        assert (signature.mean, signature.std) == (client.facts.mean, client.facts.std)
+        assert (signature.mean, signature.std) == (client.info.mean, client.info.std)
 
 
 def test_the_beginning_of_an_earlier_run_is_kept(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ class Superlink:
         self.out, self.rounds, self.status, self.begun = out, rounds, status, 0
 
     def start_run(self, federation: Federation, order: Path, token: str) -> int:
-        with alone(self.out, token):
+        with run_lock(self.out, token):
             if self.begun == len(self.rounds):
                 write_outcome(str(self.out), token, None)
             else:
@@ -216,7 +216,7 @@ def carried_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: list[int], *status: str
 ) -> Superlink:
     federation = create(tmp_path / "trial", NAMES)
-    order = Order.read(order_in(tmp_path))
+    order = RunSpec.read(order_in(tmp_path))
     superlink = Superlink(Path(order.out), rounds, *status)
     monkeypatch.setattr(submit, "control", superlink)
     monkeypatch.setattr(submit, "POLL", 0.0)
@@ -266,7 +266,7 @@ def test_a_run_that_is_begun_while_the_command_is_interrupted_is_stopped(
 
     monkeypatch.setattr(submit.control, "start_run", start_run)
     monkeypatch.setattr(submit.control, "stop_run", lambda federation, run: stopped.append(run))
-    order = Order.read(order_in(tmp_path))
+    order = RunSpec.read(order_in(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         submit.carry_out(create(tmp_path / "trial", NAMES), order)
     assert stopped == [7]

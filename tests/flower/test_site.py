@@ -15,11 +15,11 @@ import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from tests.helpers.flower.in_process import BUILD, arrays_of, begin_model, call, make_site
-from ttpfl.checksum import sealed
+from ttpfl.core.network import weights_hash
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.federation import LearnSettings, TrainSettings
-from ttpfl.federation.accountant import epsilon_of
-from ttpfl.federation.state_vector import layout_of, pack
+from ttpfl.federation.privacy.accountant import epsilon_of
+from ttpfl.federation.work.state_vector import layout_of, pack
 from ttpfl.flower.audit import Audit
 from ttpfl.flower.messages import FAILED, LACKING, REFUSED, Task, model_records, task_records
 from ttpfl.flower.model_store import card_of
@@ -27,7 +27,7 @@ from ttpfl.flower.policy import Budget, Policy
 from ttpfl.flower.replies import failure_of
 from ttpfl.flower.site import Site
 from ttpfl.models import build
-from ttpfl.network import weights_hash
+from ttpfl.util.checksum import sealed
 
 SETTINGS = asdict(LearnSettings(batch_size=6))
 

@@ -20,8 +20,9 @@ from tests.fuzz.mutations import (
     toml_changed,
     zip_changed,
 )
-from ttpfl.checksum import CHECKSUM, sealed
 from ttpfl.cli.foreign import model_in
+from ttpfl.core.network import weights_hash
+from ttpfl.core.rates import Rates
 from ttpfl.data.manifest import Manifest, made_with
 from ttpfl.data.manifest import read as read_manifest
 from ttpfl.data.storage import read_images
@@ -29,16 +30,15 @@ from ttpfl.evaluation.rows import head_line, read_rows, row_line
 from ttpfl.experiment.complete import complete
 from ttpfl.experiment.recipe import read as read_recipe
 from ttpfl.experiment.store import DONE, Store
-from ttpfl.federation.checkpoint import FOLDER, encode, newest
-from ttpfl.federation.state import RunState
+from ttpfl.federation.checkpoints.checkpoint import FOLDER, encode, newest
+from ttpfl.federation.checkpoints.state import RunState
 from ttpfl.models import build
 from ttpfl.models.files import save_model
-from ttpfl.network import weights_hash
-from ttpfl.rates import Rates
 from ttpfl.report import page
 from ttpfl.report.tables import markdown
 from ttpfl.results.files import load
-from ttpfl.results.schema import FIGURES
+from ttpfl.results.schema import METRICS
+from ttpfl.util.checksum import CHECKSUM, sealed
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = {"name": "shallow_cnn", "num_classes": 3, "image_size": 28}
@@ -167,7 +167,7 @@ def _comparison(path: Path) -> None:
     run["training"], run["clients"] = run["training"][:3], run["clients"][:4]
     run["entries"] = [entry for entry in run["entries"] if entry["label"] in ("none", "tent", "atp-online")]
     for entry in run["entries"]:
-        entry |= {name: entry[name][:4] for name in FIGURES}
+        entry |= {name: entry[name][:4] for name in METRICS}
         if entry["rates"]:
             entry["rates"] = {name: part[:5] for name, part in entry["rates"].items()}
     found = {**found, "runs": [run]}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from ttpfl.checksum import CHECKSUM, sealed
+from ttpfl.util.checksum import CHECKSUM, sealed
 
 Mutation = Callable[[bytes, Random], bytes]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import ttpfl
-from ttpfl.methods import Knowledge, Method
+from ttpfl.methods import Method, SourceInfo
 
 FILE = Path(__file__).parents[1] / "authors_figures" / "figures.npz"
 # SHA-256 of the weights, images and labels.
@@ -80,10 +80,10 @@ def batches(number: int) -> list[tuple[Tensor, Tensor]]:
     return list(zip(images.split(BATCH_SIZE), labels.split(BATCH_SIZE), strict=True))
 
 
-def answers(method: Method, knowledge: Knowledge | None = None) -> Tensor:
+def answers(method: Method, source_info: SourceInfo | None = None) -> Tensor:
     """What a method says of client 0, which the authors gave to every method."""
-    personal = method.personal(model(), knowledge or Knowledge())
-    return torch.cat([personal(x) for x, _ in batches(0)])
+    adapter = method.adapter(model(), source_info or SourceInfo())
+    return torch.cat([adapter(x) for x, _ in batches(0)])
 
 
 def distance(ours: Tensor, theirs: Tensor) -> float:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ttpfl.federation.rate_average import average_rates
-from ttpfl.inputs import client_batches
-from ttpfl.learning import adapted_tally, draw_cohort, recent_clients, refine
-from ttpfl.randomness import same_order
-from ttpfl.rates import Mode, Rates
-from ttpfl.tally import Tally
-from ttpfl.twin import Twin
-from ttpfl.verdict import Candidate, Kept, keep, returnable, verdict
+from ttpfl.core.inputs import client_batches
+from ttpfl.core.learning import adapted_tally, draw_cohort, recent_clients, refine
+from ttpfl.core.metric_sums import MetricSums
+from ttpfl.core.rates import Mode, Rates
+from ttpfl.core.rates_check import Candidate, Kept, keep, returnable, verdict
+from ttpfl.core.twin import Twin
+from ttpfl.federation.server.rate_average import average_rates
+from ttpfl.util.randomness import same_order
 
 
 class Plain(NamedTuple):
@@ -45,14 +45,14 @@ def learn_plainly(
         with same_order(data[place], seed):
             return list(client_batches(data[place], batch_size))
 
-    def judged(places: Sequence[int], values: Tensor) -> Tally:
-        total = Tally()
+    def judged(places: Sequence[int], values: Tensor) -> MetricSums:
+        total = MetricSums()
         for place in places:
             total.join(**adapted_tally(twin, begin.with_values(values), batches(place), mode).sums())
         return total
 
     for number in range(rounds):
-        turns, after = [], Tally()
+        turns, after = [], MetricSums()
         drawn = draw_cohort(range(len(data)), size, seed, number)
         for place in drawn:
             turn = rates

@@ -18,7 +18,7 @@ def few_digits(each: int = 12) -> Images:
     full = ttpfl.data.load("digits")
     kind = 10 * full.domain + full.y
     rows = np.concatenate([np.flatnonzero(kind == k)[:each] for k in range(40)])
-    return Images(full.x[rows], full.y[rows], full.domain[rows], full.facts)
+    return Images(full.x[rows], full.y[rows], full.domain[rows], full.info)
 
 
 def federated(**choices: Any) -> Federated:

@@ -14,7 +14,7 @@ def made_images() -> Images:
     random = np.random.default_rng(0)
     y = np.arange(1200) % 10
     x = (random.integers(80, size=(1200, 28, 28, 3)) + 17 * y[:, None, None, None]).astype(np.uint8)
-    return Images(x, y, np.zeros(1200, np.int64), data.facts("fashion-mnist"))
+    return Images(x, y, np.zeros(1200, np.int64), data.dataset_info("fashion-mnist"))
 
 
 def population(images: Images, folder: Path) -> data.Federated:

@@ -8,7 +8,7 @@ from tests.helpers.networks import CLASSES, batches, frozen
 from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import MethodError
-from ttpfl.methods import Knowledge, add, bbse
+from ttpfl.methods import SourceInfo, add, bbse
 from ttpfl.methods.base import Summary
 from ttpfl.methods.prior import inverse, on_simplex
 
@@ -52,13 +52,15 @@ def test_the_rule(network: str, soft: bool) -> None:
     ]
     model.train()
     with untouched(model):  # it may be in training mode
-        knowledge = Knowledge(add(method.summary(model, [pair]) for pair in source))
+        source_info = SourceInfo(add(method.summary(model, [pair]) for pair in source))
     model.eval()
-    assert knowledge.summary["hard"].sum(0).tolist() == torch.cat([y for _, y in source]).bincount().tolist()
-    personal = method.personal(model, knowledge)
+    assert (
+        source_info.summary["hard"].sum(0).tolist() == torch.cat([y for _, y in source]).bincount().tolist()
+    )
+    adapter = method.adapter(model, source_info)
     for x in (data[0], data[1][:7], data[2][:1]):
         expected = by_the_rule(model(x), [(model(x), y) for x, y in source], soft)
-        torch.testing.assert_close(personal(x), expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(adapter(x), expected, rtol=1e-3, atol=1e-3)
 
 
 def authors_summary(model: nn.Module) -> Summary:
@@ -69,7 +71,7 @@ def test_the_authors_figures_of_soft_predictions() -> None:
     method, summary = methods.make("bbse", soft=True), authors_summary(authors.model())
     ours = inverse(summary["soft"], method.cutoff)
     assert authors.distance(ours, authors.figure("bbse_pinv_soft")) < 1e-4
-    answers = authors.answers(method, Knowledge(summary))
+    answers = authors.answers(method, SourceInfo(summary))
     assert authors.distance(answers, authors.figure("bbse_soft0")) < 1e-5
 
 
@@ -87,7 +89,7 @@ def test_the_authors_figures_of_hard_predictions(monkeypatch: pytest.MonkeyPatch
     assert np.abs(columns @ ours @ columns - columns).max() < 1e-4
     assert np.abs(ours).max() < 1e5
     monkeypatch.setattr(bbse, "inverse", lambda counts, cutoff: theirs)
-    answers = authors.answers(methods.make("bbse"), Knowledge(summary))
+    answers = authors.answers(methods.make("bbse"), SourceInfo(summary))
     assert authors.distance(answers, authors.figure("bbse_hard0")) < 1e-5
 
 
@@ -98,9 +100,9 @@ def test_a_calibrated_classifier_becomes_calibrated_for_the_client(soft: bool, s
     p, q = torch.tensor(source), torch.tensor([0.7, 0.25, 0.05])
     model, method = gaussians.classifier(p), methods.make("bbse", soft=soft, source_prior=True)
     clients = [[gaussians.points(p, 20_000, seed)] for seed in (1, 2)]
-    personal = method.personal(model, Knowledge(add(method.summary(model, client) for client in clients)))
+    adapter = method.adapter(model, SourceInfo(add(method.summary(model, client) for client in clients)))
     x, _ = gaussians.points(q, 20_000, seed=3)
-    added = (personal(x) - model(x)).detach()
+    added = (adapter(x) - model(x)).detach()
     assert (added - added[0]).abs().max() < 1e-4
     assert (added[0].exp() * p - q).abs().max() < 0.02
 
@@ -108,8 +110,8 @@ def test_a_calibrated_classifier_becomes_calibrated_for_the_client(soft: bool, s
 def prior_found(confusion: list[list[float]], x: Tensor, **config: float) -> Tensor:
     model = gaussians.classifier(torch.ones(3) / 3)
     method = methods.make("bbse", **config)
-    personal = method.personal(model, Knowledge({"hard": torch.tensor(confusion)}))
-    prior = (personal(x) - model(x)).detach()[0].exp()
+    adapter = method.adapter(model, SourceInfo({"hard": torch.tensor(confusion)}))
+    prior = (adapter(x) - model(x)).detach()[0].exp()
     assert torch.isfinite(prior).all()
     assert prior.sum().item() == pytest.approx(1, abs=1e-5)
     return prior
@@ -155,10 +157,10 @@ def test_projection_to_the_simplex() -> None:
 def test_what_does_not_fit() -> None:
     model = frozen("mlp")
     with pytest.raises(MethodError, match="confusion matrix"):
-        methods.make("bbse").personal(model, Knowledge())
-    personal = methods.make("bbse").personal(model, Knowledge({"hard": torch.eye(3)}))
+        methods.make("bbse").adapter(model, SourceInfo())
+    adapter = methods.make("bbse").adapter(model, SourceInfo({"hard": torch.eye(3)}))
     with pytest.raises(MethodError, match="has 3 classes, the model has 5"):
-        personal(torch.zeros(2, 6))
+        adapter(torch.zeros(2, 6))
     for config, message in (
         ({"uniform": 0.0}, "uniform must be a number above 0 and at most 1, got 0.0"),
         ({"cutoff": 1.0}, "cutoff must be a number of at least 0 and below 1, got 1.0"),

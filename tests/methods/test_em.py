@@ -7,7 +7,7 @@ from tests.helpers.networks import batches, frozen
 from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import MethodError
-from ttpfl.methods import Knowledge, add
+from ttpfl.methods import SourceInfo, add
 
 
 def by_the_rule(p0: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
@@ -24,26 +24,26 @@ def by_the_rule(p0: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def test_the_rule(network: str, iterations: int) -> None:
     model = frozen(network)
     stream = [x for x, _ in batches(network)] + [batches(network)[0][0][:1]]
-    personal = methods.make("em", iterations=iterations).personal(model, Knowledge())
+    adapter = methods.make("em", iterations=iterations).adapter(model, SourceInfo())
     for x in stream:
         with untouched(model):
-            answer = personal(x)
+            answer = adapter(x)
         torch.testing.assert_close(answer, by_the_rule(model(x).softmax(1), iterations)[0].log())
 
 
 def test_online_uses_the_mean_of_the_priors_so_far() -> None:
     model = frozen("groupnorm")
     stream = [x for x, _ in batches("groupnorm")] + [batches("groupnorm")[0][0][:3]]
-    personal = methods.make("em-online").personal(model, Knowledge())
+    adapter = methods.make("em-online").adapter(model, SourceInfo())
     priors: list[Tensor] = []
     for x in stream:
         p0 = model(x).softmax(1)
         priors += [by_the_rule(p0, 2)[1]] * len(x)  # every sample counts the same
         p = p0 * torch.stack(priors).mean(0)
-        torch.testing.assert_close(personal(x), (p / p.sum(1, keepdim=True)).log())
-    personal.reset()
-    first = methods.make("em").personal(model, Knowledge())(stream[0])
-    torch.testing.assert_close(personal(stream[0]), first)
+        torch.testing.assert_close(adapter(x), (p / p.sum(1, keepdim=True)).log())
+    adapter.reset()
+    first = methods.make("em").adapter(model, SourceInfo())(stream[0])
+    torch.testing.assert_close(adapter(stream[0]), first)
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
@@ -59,7 +59,7 @@ def test_with_a_source_prior_the_first_step_is_the_models_own_posterior(iteratio
         prior = torch.stack([row / row.sum() for row in rows]).mean(0)
     expected = torch.stack([row * prior / source / (row * prior / source).sum() for row in posterior])
     method = methods.make("em", iterations=iterations, source_prior=True)
-    answer = method.personal(model, Knowledge({"labels": counts}))(x)
+    answer = method.adapter(model, SourceInfo({"labels": counts}))(x)
     torch.testing.assert_close(answer, expected.log())
 
 
@@ -74,10 +74,10 @@ def test_a_calibrated_classifier_becomes_calibrated_for_the_client(name: str, so
     p, q = torch.tensor(source), torch.tensor([0.7, 0.25, 0.05])
     model, method = gaussians.classifier(p), methods.make(name, iterations=200, source_prior=True)
     clients = [[gaussians.points(p, 5000, seed)] for seed in (1, 2)]
-    personal = method.personal(model, Knowledge(add(method.summary(model, client) for client in clients)))
+    adapter = method.adapter(model, SourceInfo(add(method.summary(model, client) for client in clients)))
     for seed in (3, 4):
         x, _ = gaussians.points(q, 20_000, seed)
-        answer = personal(x)
+        answer = adapter(x)
         assert (answer.exp().mean(0) - q).abs().max() < 0.01
         right = gaussians.classifier(q)(x).softmax(1)
         assert (answer.exp() - right).abs().mean() < 0.01
@@ -88,17 +88,17 @@ def test_without_a_source_prior_nobody_is_asked() -> None:
     assert methods.make("em").summary(frozen("mlp"), []) == {}
     assert methods.make("em", source_prior=True).needs_source
     with pytest.raises(MethodError, match="label counts"):
-        methods.make("em", source_prior=True).personal(frozen("mlp"), Knowledge())
+        methods.make("em", source_prior=True).adapter(frozen("mlp"), SourceInfo())
 
 
 def test_classes_that_nobody_has_and_sure_predictions() -> None:
     model, method = gaussians.classifier(torch.ones(3) / 3), methods.make("em", source_prior=True)
-    knowledge = Knowledge({"labels": torch.tensor([5.0, 0.0, 1.0])})
+    source_info = SourceInfo({"labels": torch.tensor([5.0, 0.0, 1.0])})
     x = torch.tensor([[3000.0, 0.0], [-4000.0, 0.0], [0.1, 0.1]])
     for name in ("em", "em-online"):
         for source in (False, True):
             method = methods.make(name, source_prior=source)
-            assert torch.isfinite(method.personal(model, knowledge)(x)).all()
+            assert torch.isfinite(method.adapter(model, source_info)(x)).all()
 
 
 def test_bad_settings() -> None:

@@ -8,7 +8,7 @@ from tests.helpers.networks import batches, frozen
 from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import MethodError
-from ttpfl.methods import Knowledge
+from ttpfl.methods import SourceInfo
 from ttpfl.methods.head import Head
 
 
@@ -57,31 +57,31 @@ def by_the_rule(features: Tensor, logits: Tensor, affinity: str, neighbours: int
 def test_the_rule(network: str, affinity: str, neighbours: int) -> None:
     model = frozen(network)
     method = methods.make("lame", affinity=affinity, neighbours=neighbours)
-    personal = method.personal(model, Knowledge())
+    adapter = method.adapter(model, SourceInfo())
     for x in [x for x, _ in batches(network, size=12)] + [batches(network)[0][0][:2]]:
         features, logits = Head(model).features_and_logits(x)
         with untouched(model):
-            answer = personal(x)
+            answer = adapter(x)
         expected = by_the_rule(features, logits, affinity, neighbours).float()
         torch.testing.assert_close(answer.exp(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_one_image_has_no_neighbours() -> None:
     model, x = frozen("groupnorm"), batches("groupnorm")[0][0][:1]
-    answer = methods.make("lame", affinity="knn").personal(model, Knowledge())(x)
+    answer = methods.make("lame", affinity="knn").adapter(model, SourceInfo())(x)
     torch.testing.assert_close(answer, model(x).log_softmax(1), rtol=1e-4, atol=1e-5)
     for affinity in ("rbf", "linear"):  # it agrees with itself, and becomes surer
-        answer = methods.make("lame", affinity=affinity).personal(model, Knowledge())(x)
+        answer = methods.make("lame", affinity=affinity).adapter(model, SourceInfo())(x)
         assert answer.argmax() == model(x).argmax()
 
 
 def test_it_ends_where_it_would_stay() -> None:
     model, x = frozen("cnn18"), batches("cnn18", size=20)[0][0]
     features, logits = Head(model).features_and_logits(x)
-    y = methods.make("lame", steps=10_000).personal(model, Knowledge())(x).exp()
+    y = methods.make("lame", steps=10_000).adapter(model, SourceInfo())(x).exp()
     settled = by_the_rule(features, logits, "rbf", neighbours=5, steps=20_000).float()
     assert (y - settled).abs().max() < 1e-3
-    few = methods.make("lame", steps=1).personal(model, Knowledge())(x).exp()
+    few = methods.make("lame", steps=1).adapter(model, SourceInfo())(x).exp()
     assert (few - settled).abs().max() > 0.01
 
 
@@ -92,8 +92,8 @@ def test_neighbours_convince_a_doubter() -> None:
     x = torch.tensor([[3.0, 2.8], [3.0, 2.7], [2.8, 2.7], [2.7, 2.75]])  # the last one leans to class 1
     assert model(x).argmax(1).tolist() == [0, 0, 0, 1]
     for affinity in ("knn", "rbf", "linear"):
-        personal = methods.make("lame", affinity=affinity, neighbours=3).personal(model, Knowledge())
-        assert personal(x).argmax(1).tolist() == [0] * 4
+        adapter = methods.make("lame", affinity=affinity, neighbours=3).adapter(model, SourceInfo())
+        assert adapter(x).argmax(1).tolist() == [0] * 4
 
 
 @torch.no_grad()
@@ -101,9 +101,9 @@ def test_equal_images_and_sure_predictions() -> None:
     model = nn.Linear(2, 2, bias=False)
     model.weight.copy_(torch.eye(2))
     for affinity in ("knn", "rbf", "linear"):
-        personal = methods.make("lame", affinity=affinity).personal(model, Knowledge())
+        adapter = methods.make("lame", affinity=affinity).adapter(model, SourceInfo())
         for x in (torch.ones(6, 2), torch.zeros(3, 2), torch.tensor([[1e4, -1e4], [-1e4, 1e4]])):
-            assert torch.isfinite(personal(x)).all()
+            assert torch.isfinite(adapter(x)).all()
 
 
 def test_bad_settings() -> None:

@@ -14,7 +14,7 @@ from tests.helpers import networks
 from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError, RatesError
-from ttpfl.methods import Knowledge, Personal, table
+from ttpfl.methods import Adapter, SourceInfo, table
 
 # BatchNorm in front of images and of vectors; GroupNorm, and LayerNorm in a transformer.
 NETWORKS = ("cnn18", "groupnorm", "vit")
@@ -23,7 +23,7 @@ NEED_BATCH_NORM = ("atp-stats", "bn-adapt")
 REFUSED = [(method, network) for network in NETWORKS[1:] for method in NEED_BATCH_NORM]
 PAIRS = [(m, n) for n in NETWORKS for m in methods.names() if (m, n) not in REFUSED]
 # MEMO remembers nothing, but draws its augmentations anew each time.
-FORGETFUL = [(m, n) for m, n in PAIRS if not methods.get(m).remembers and m != "memo"]
+FORGETFUL = [(m, n) for m, n in PAIRS if not methods.get(m).stateful and m != "memo"]
 # Methods that act once in a while do so within the short streams of these tests.
 CONFIGS: dict[str, dict[str, object]] = {"rotta": {"capacity": 8}}
 
@@ -45,10 +45,10 @@ class Case:
         self.model = networks.make(network)
         clients = [networks.batches(network, count=2, seed=seed) for seed in (11, 12)]
         summary = methods.add(self.method.summary(self.model, client) for client in clients)
-        self.knowledge = Knowledge(summary=summary, rates=rates_for(self.model))
+        self.source_info = SourceInfo(summary=summary, rates=rates_for(self.model))
 
-    def personal(self) -> Personal:
-        return self.method.personal(self.model, self.knowledge)
+    def adapter(self) -> Adapter:
+        return self.method.adapter(self.model, self.source_info)
 
     def stream(self, sizes: tuple[int, ...] = (8, 8, 3), seed: int = 1) -> list[Tensor]:
         return [networks.batches(self.network, 1, size, seed + i)[0][0] for i, size in enumerate(sizes)]
@@ -66,8 +66,8 @@ def case(request: pytest.FixtureRequest, cases: dict[tuple[str, str], Case]) -> 
     return cases[request.param]
 
 
-def answers(personal: Personal, batches: list[Tensor]) -> list[Tensor]:
-    return [personal(batch) for batch in batches]
+def answers(adapter: Adapter, batches: list[Tensor]) -> list[Tensor]:
+    return [adapter(batch) for batch in batches]
 
 
 def equal(a: list[Tensor], b: list[Tensor]) -> bool:
@@ -77,23 +77,23 @@ def equal(a: list[Tensor], b: list[Tensor]) -> bool:
 @pytest.mark.parametrize(("method", "network"), REFUSED)
 def test_a_network_that_does_not_fit_is_refused_with_a_reason(method: str, network: str) -> None:
     with pytest.raises(MethodError) as refusal:
-        Case(method, network).personal()
+        Case(method, network).adapter()
     assert len(str(refusal.value)) > 30, "it must say why, and what to do"
 
 
 @pytest.mark.parametrize("case", FORGETFUL, indirect=True, ids="-".join)
 def test_a_method_that_says_so_does_not_remember(case: Case) -> None:
     first, second, third = case.stream()
-    personal = case.personal()
-    alone = case.personal()(third)
-    assert torch.equal(answers(personal, [first, second, third])[2], alone)
+    adapter = case.adapter()
+    alone = case.adapter()(third)
+    assert torch.equal(answers(adapter, [first, second, third])[2], alone)
 
 
 def test_answers_are_logits_of_every_sample_and_nothing_else_changes(case: Case) -> None:
     batches = case.stream()
     kept = copy.deepcopy(batches)
     with untouched(case.model):
-        logits = answers(case.personal(), batches)
+        logits = answers(case.adapter(), batches)
     assert [tuple(x.shape) for x in logits] == [(len(x), networks.CLASSES) for x in batches]
     assert all(torch.isfinite(x).all() and not x.requires_grad for x in logits)
     assert equal(batches, kept)
@@ -109,54 +109,54 @@ def test_the_summary_leaves_the_model_alone(case: Case) -> None:
 
 def test_deterministic_and_reset_is_exact(case: Case) -> None:
     batches = case.stream()
-    personal = case.personal()
-    fresh = answers(personal, batches)
+    adapter = case.adapter()
+    fresh = answers(adapter, batches)
     torch.manual_seed(12345)  # the caller's random numbers do not matter
-    assert equal(answers(case.personal(), batches), fresh)
-    personal.reset()
-    personal.reset()
-    assert equal(answers(personal, batches), fresh)
+    assert equal(answers(case.adapter(), batches), fresh)
+    adapter.reset()
+    adapter.reset()
+    assert equal(answers(adapter, batches), fresh)
 
 
 def test_a_batch_of_one_and_a_leftover(case: Case) -> None:
     batches = case.stream((1, 1, 8, 1, 2))
-    assert all(torch.isfinite(logits).all() for logits in answers(case.personal(), batches))
+    assert all(torch.isfinite(logits).all() for logits in answers(case.adapter(), batches))
 
 
 def test_what_cannot_be_used_is_refused_and_teaches_nothing(case: Case) -> None:
     first, second, third = case.stream((8, 8, 8))
-    clean, personal = case.personal(), case.personal()
+    clean, adapter = case.adapter(), case.adapter()
     expected = answers(clean, [first, third])
-    got = [personal(first)]
+    got = [adapter(first)]
     broken, endless = second.clone(), second.clone()
     broken[3, 0], endless[2, 0] = float("nan"), float("inf")
     for bad in (broken, endless, second[:0]):
         with pytest.raises(BatchError):
-            personal(bad)
+            adapter(bad)
     with pytest.raises((BatchError, MethodError)):
-        personal(second[:, :2])  # an image with too few channels
-    got.append(personal(third))
+        adapter(second[:, :2])  # an image with too few channels
+    got.append(adapter(third))
     assert equal(got, expected)
 
 
 def test_the_callers_mode_does_not_matter(case: Case) -> None:
     batches = case.stream()
-    expected = answers(case.personal(), batches)
+    expected = answers(case.adapter(), batches)
     with torch.inference_mode():
-        personal = case.personal()
+        adapter = case.adapter()
         own = [batch * 1 for batch in batches]  # made in this mode
-        assert equal(answers(personal, own), expected)
-        personal.reset()
+        assert equal(answers(adapter, own), expected)
+        adapter.reset()
     with torch.no_grad():
-        assert equal(answers(personal, own), expected)
-    personal.reset()
-    assert equal(answers(personal, batches), expected)
+        assert equal(answers(adapter, own), expected)
+    adapter.reset()
+    assert equal(answers(adapter, batches), expected)
 
 
 def test_two_clients_never_influence_each_other(case: Case) -> None:
     mine, yours = case.stream(), case.stream(seed=50)
-    alone = answers(case.personal(), mine)
-    me, you = case.personal(), case.personal()
+    alone = answers(case.adapter(), mine)
+    me, you = case.adapter(), case.adapter()
     together = []
     for x, y in zip(mine, yours, strict=True):
         you(y)
@@ -167,22 +167,22 @@ def test_two_clients_never_influence_each_other(case: Case) -> None:
 
 
 def test_later_changes_of_the_model_do_not_reach_a_client(case: Case) -> None:
-    expected = answers(case.personal(), case.stream())
+    expected = answers(case.adapter(), case.stream())
     model = copy.deepcopy(case.model)
-    personal = case.method.personal(model, case.knowledge)
+    adapter = case.method.adapter(model, case.source_info)
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.add_(1)
-    personal.reset()
-    assert equal(answers(personal, case.stream()), expected)
+    adapter.reset()
+    assert equal(answers(adapter, case.stream()), expected)
 
 
 def test_answers_belong_to_the_caller(case: Case) -> None:
-    expected = answers(case.personal(), case.stream())
-    personal, got = case.personal(), []
+    expected = answers(case.adapter(), case.stream())
+    adapter, got = case.adapter(), []
     for batch in case.stream():
         own = batch.clone()
-        logits = personal(own)
+        logits = adapter(own)
         got.append(logits.clone())
         logits.fill_(7)
         own.fill_(7)
@@ -195,10 +195,10 @@ def test_a_model_that_works_in_place_does_not_reach_the_callers_data(name: str) 
     method = methods.make(name, **CONFIGS.get(name, {}))
     client = networks.batches("cnn18")
     kept = copy.deepcopy(client)
-    knowledge = Knowledge(methods.add([method.summary(model, client)]), rates_for(model))
-    personal = method.personal(model, knowledge)
+    source_info = SourceInfo(methods.add([method.summary(model, client)]), rates_for(model))
+    adapter = method.adapter(model, source_info)
     for x, _ in client:
-        personal(x)
+        adapter(x)
     assert equal([x for x, _ in client], [x for x, _ in kept])
 
 
@@ -274,8 +274,8 @@ def test_a_network_of_one_linear_layer_works_or_is_refused_with_a_reason(name: s
     method = methods.make(name)
     logits, refusal = torch.zeros(1), "none, and logits that are finite"
     try:
-        knowledge = Knowledge(methods.add([method.summary(model, client)]), rates_for(model))
-        logits = method.personal(model, knowledge)(client[0][0])
+        source_info = SourceInfo(methods.add([method.summary(model, client)]), rates_for(model))
+        logits = method.adapter(model, source_info)(client[0][0])
     except (MethodError, BatchError) as error:
         refusal = str(error)
     assert torch.isfinite(logits).all()

@@ -10,7 +10,7 @@ from tests.helpers.networks import batches, make
 from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError
-from ttpfl.methods import Knowledge
+from ttpfl.methods import SourceInfo
 
 
 class MixedNorm(nn.Module):
@@ -65,10 +65,10 @@ def by_the_rule(
 )
 def test_the_rule(network: str, strength: float | None) -> None:
     model = make(network)
-    personal = methods.make("memo", lr=0.1, seed=5, prior_strength=strength).personal(model, Knowledge())
+    adapter = methods.make("memo", lr=0.1, seed=5, prior_strength=strength).adapter(model, SourceInfo())
     stream = [batches(network, size=3)[0][0], batches(network)[0][0][:1]]
     with untouched(model):
-        answers = [personal(x) for x in stream]
+        answers = [adapter(x) for x in stream]
     first = 0
     for x, ours in zip(stream, answers, strict=True):
         theirs = by_the_rule(model, x, 0.1, strength, first)
@@ -80,31 +80,31 @@ def test_the_rule(network: str, strength: float | None) -> None:
 @pytest.mark.parametrize("network", ["cnn18", "groupnorm"])
 def test_how_the_stream_is_cut_does_not_matter(network: str) -> None:
     model, x = make(network), batches(network, size=5)[0][0]
-    personal = methods.make("memo").personal(model, Knowledge())
-    whole = personal(x)
-    personal.reset()
-    assert torch.equal(torch.cat([personal(part) for part in x.split(2)]), whole)
-    personal.reset()
+    adapter = methods.make("memo").adapter(model, SourceInfo())
+    whole = adapter(x)
+    adapter.reset()
+    assert torch.equal(torch.cat([adapter(part) for part in x.split(2)]), whole)
+    adapter.reset()
     with torch.inference_mode():
-        assert torch.equal(personal(x.clone()), whole)
-    personal.reset()
+        assert torch.equal(adapter(x.clone()), whole)
+    adapter.reset()
     with pytest.raises(BatchError):
-        personal(torch.cat([x[:2], x[:1] * 1e38]))
-    assert torch.equal(personal(x), whole)  # what failed was not counted
-    other = methods.make("memo", seed=1).personal(model, Knowledge())
+        adapter(torch.cat([x[:2], x[:1] * 1e38]))
+    assert torch.equal(adapter(x), whole)  # what failed was not counted
+    other = methods.make("memo", seed=1).adapter(model, SourceInfo())
     assert not torch.equal(other(x), whole)
 
 
 def test_without_a_step_nothing_changes() -> None:
     model, x = make("cnn18"), batches("cnn18")[0][0]
-    answer = methods.make("memo", lr=0.0).personal(model, Knowledge())(x)
+    answer = methods.make("memo", lr=0.0).adapter(model, SourceInfo())(x)
     torch.testing.assert_close(answer, model(x).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_no_images() -> None:
-    personal = methods.make("memo").personal(make("mlp"), Knowledge())
+    adapter = methods.make("memo").adapter(make("mlp"), SourceInfo())
     for batch in (torch.zeros(2, 6), [torch.zeros(2, 3, 8, 8)], torch.zeros(2, 3, 8, 8).long()):
         with pytest.raises(MethodError, match="memo crops and flips images"):
-            personal(batch)
+            adapter(batch)
     with pytest.raises(MethodError, match="augmentations must be a positive integer, got 0"):
         methods.make("memo", augmentations=0)

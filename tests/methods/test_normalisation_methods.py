@@ -12,7 +12,7 @@ import ttpfl
 from tests.helpers import authors, networks
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError
-from ttpfl.methods import Knowledge
+from ttpfl.methods import SourceInfo
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm)
 
@@ -34,10 +34,10 @@ def stream(name: str, count: int = 4, size: int = 8) -> list[Tensor]:
 
 
 def answers(
-    method: methods.Method, model: nn.Module, batches: list[Tensor], **knowledge: object
+    method: methods.Method, model: nn.Module, batches: list[Tensor], **source_info: object
 ) -> list[Tensor]:
-    personal = method.personal(model, Knowledge(**knowledge))
-    return [personal(x) for x in batches]
+    adapter = method.adapter(model, SourceInfo(**source_info))
+    return [adapter(x) for x in batches]
 
 
 def on_batch_statistics(model: nn.Module) -> nn.Module:
@@ -129,7 +129,7 @@ def test_bn_adapt_of_a_batch_of_one_keeps_the_statistics_that_a_single_value_doe
 
 def test_bn_adapt_needs_batch_norm() -> None:
     with pytest.raises(MethodError, match="no BatchNorm layer"):
-        methods.make("bn-adapt").personal(networks.make("groupnorm"), Knowledge())
+        methods.make("bn-adapt").adapter(networks.make("groupnorm"), SourceInfo())
 
 
 # Tent
@@ -159,20 +159,20 @@ def test_tent(name: str, kind: str) -> None:
 
 def test_tent_says_that_there_is_nothing_to_adapt() -> None:
     with pytest.raises(MethodError, match="normalisation layers, of which it has none"):
-        methods.make("tent").personal(nn.Linear(3, 2), Knowledge())
+        methods.make("tent").adapter(nn.Linear(3, 2), SourceInfo())
     bare = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
     with pytest.raises(MethodError, match="no scale and shift"):
-        methods.make("tent").personal(bare, Knowledge())
+        methods.make("tent").adapter(bare, SourceInfo())
     with pytest.raises(MethodError, match="optimizer must be 'adam' or 'sgd', got 'lbfgs'"):
-        methods.make("tent", optimizer="lbfgs").personal(networks.make("mlp"), Knowledge())
+        methods.make("tent", optimizer="lbfgs").adapter(networks.make("mlp"), SourceInfo())
 
 
 def test_tent_with_a_step_size_that_overflows_says_so() -> None:
-    personal = methods.make("tent", lr=1e30).personal(networks.make("cnn18"), Knowledge())
+    adapter = methods.make("tent", lr=1e30).adapter(networks.make("cnn18"), SourceInfo())
     x = stream("cnn18")[0]
-    personal(x)
+    adapter(x)
     with pytest.raises(BatchError, match="smaller step size"):
-        personal(x)
+        adapter(x)
 
 
 # SHOT
@@ -278,10 +278,10 @@ def test_eata(name: str) -> None:
 def test_eata_needs_a_summary_of_this_network() -> None:
     model, method = networks.make("cnn18"), methods.make("eata")
     with pytest.raises(MethodError, match="needs the source clients' summary"):
-        method.personal(model, Knowledge())
+        method.adapter(model, SourceInfo())
     other = method.summary(networks.make("groupnorm"), networks.batches("groupnorm"))
     with pytest.raises(MethodError, match="of another network"):
-        method.personal(model, Knowledge(summary=other))
+        method.adapter(model, SourceInfo(summary=other))
     assert method.needs_source
     assert not methods.make("eata", fisher=0.0).needs_source
 
@@ -354,7 +354,9 @@ def test_surgical(name: str, blocks: int) -> None:
     def adapted(x: Tensor, block: str) -> Tensor:
         slow = copy.deepcopy(model)
         names = [
-            spec.name for spec in ttpfl.network.describe(model) if spec.block == block and not spec.statistic
+            spec.name
+            for spec in ttpfl.core.network.describe(model)
+            if spec.block == block and not spec.statistic
         ]
         parameters = [p for n, p in slow.named_parameters() if n in names]
         for p, g in zip(parameters, torch.autograd.grad(entropy(slow(x)).mean(), parameters), strict=True):
@@ -363,7 +365,7 @@ def test_surgical(name: str, blocks: int) -> None:
 
     hits = {
         block: sum(int((adapted(x, block).argmax(1) == y).sum()) for client in clients for x, y in client)
-        for block in dict.fromkeys(spec.block for spec in ttpfl.network.describe(model))
+        for block in dict.fromkeys(spec.block for spec in ttpfl.core.network.describe(model))
     }
     summary = methods.add(method.summary(model, client) for client in clients)
     assert {block: int(count) for block, count in summary.items()} == hits
@@ -380,7 +382,7 @@ def test_surgical_names_the_blocks() -> None:
     with pytest.raises(
         MethodError, match="no block 'layer1' to adapt; it has: conv1, conv2, conv3, linear4, linear5"
     ):
-        methods.make("surgical", block="layer1").personal(model, Knowledge())
+        methods.make("surgical", block="layer1").adapter(model, SourceInfo())
     with pytest.raises(MethodError, match="needs the source clients' summary"):
-        methods.make("surgical").personal(model, Knowledge())
+        methods.make("surgical").adapter(model, SourceInfo())
     assert not methods.make("surgical", block="conv1").needs_source

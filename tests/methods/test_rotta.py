@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from tests.helpers import networks
 from ttpfl import methods
-from ttpfl.methods import Knowledge, rotta
-from ttpfl.methods.balanced_memory import BalancedMemory
-from ttpfl.methods.strong_augmentation import strongly_augmented
+from ttpfl.methods import SourceInfo, rotta
+from ttpfl.methods.memo.strong_augmentation import strongly_augmented
+from ttpfl.methods.rotta.balanced_memory import BalancedMemory
 
 
 class SlowMemory:
@@ -128,9 +128,9 @@ def test_rotta(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 for a, b in zip(slow, quick, strict=True):
                     a.data = 0.8 * a.data + 0.2 * b.data
     method = methods.make("rotta", lr=0.02, rate=0.3, follow=0.2, capacity=8)
-    personal = method.personal(model, Knowledge())
+    adapter = method.adapter(model, SourceInfo())
     for x, logits in zip(batches, theirs, strict=True):
-        torch.testing.assert_close(personal(x), logits, rtol=1e-4, atol=1e-4 * float(logits.abs().max()))
+        torch.testing.assert_close(adapter(x), logits, rtol=1e-4, atol=1e-4 * float(logits.abs().max()))
     assert float((model(batches[-1]) - theirs[-1]).detach().abs().max()) > 1e-3
 
 

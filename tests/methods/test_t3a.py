@@ -7,7 +7,7 @@ from tests.helpers.networks import batches, frozen
 from tests.helpers.untouched import untouched
 from ttpfl import methods
 from ttpfl.errors import BatchError, MethodError
-from ttpfl.methods import Knowledge
+from ttpfl.methods import SourceInfo
 
 
 def by_the_rule(model: nn.Module, head: nn.Linear, stream: list[Tensor], keep: int | None) -> list[Tensor]:
@@ -41,9 +41,9 @@ def test_the_rule(network: str, layer: str, keep: int | None) -> None:
     stream = [x for x, _ in batches(network, count=4)] + [batches(network)[0][0][:1]]
     expected = by_the_rule(model, model.get_submodule(layer), stream, keep)
     for name in ("", layer):
-        personal = methods.make("t3a", supports=keep, layer=name).personal(model, Knowledge())
+        adapter = methods.make("t3a", supports=keep, layer=name).adapter(model, SourceInfo())
         with untouched(model):
-            answers = [personal(batch) for batch in stream]
+            answers = [adapter(batch) for batch in stream]
         for ours, theirs in zip(answers, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
@@ -60,7 +60,7 @@ def test_rows_that_another_class_claims() -> None:
         model.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
         model.bias.copy_(torch.tensor([5.0, 0.0]))
     for keep in (None, 1):
-        answer = methods.make("t3a", supports=keep).personal(model, Knowledge())(torch.tensor([[1.0, 2.0]]))
+        answer = methods.make("t3a", supports=keep).adapter(model, SourceInfo())(torch.tensor([[1.0, 2.0]]))
         assert answer[0, 1] == 0 < answer[0, 0]
 
 
@@ -68,7 +68,7 @@ def test_rows_that_another_class_claims() -> None:
 def test_a_batch_that_fails_leaves_no_trace(keep: int | None) -> None:
     model = frozen("groupnorm")
     x = batches("groupnorm")[0][0]
-    one, other = (methods.make("t3a", supports=keep).personal(model, Knowledge()) for _ in range(2))
+    one, other = (methods.make("t3a", supports=keep).adapter(model, SourceInfo()) for _ in range(2))
     with pytest.raises(BatchError):
         one(torch.full_like(x, 1e38))
     assert torch.equal(one(x), other(x))
@@ -81,7 +81,7 @@ def test_what_does_not_fit() -> None:
     with pytest.raises(MethodError, match="supports must be a positive integer, got 0"):
         methods.make("t3a", supports=0)
     with pytest.raises(MethodError, match="no linear layer"):
-        methods.make("t3a").personal(nn.Conv2d(3, 2, 1), Knowledge())
+        methods.make("t3a").adapter(nn.Conv2d(3, 2, 1), SourceInfo())
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     with pytest.raises(MethodError, match="name the last layer"):
-        methods.make("t3a", layer="0").personal(model, Knowledge())(torch.ones(2, 4))
+        methods.make("t3a", layer="0").adapter(model, SourceInfo())(torch.ones(2, 4))

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from ttpfl import methods
-from ttpfl.methods import Knowledge, Method, Personal, table
+from ttpfl.methods import Adapter, Method, SourceInfo, table
 from ttpfl.methods.base import _methods
 
 
@@ -38,8 +38,8 @@ class Own(Method):
 
     strength: float = methods.tunable(0.5, "how much", (0.1, 0.5, 1.0, 2.0))
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
-        return methods.make("none").personal(model, knowledge)
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
+        return methods.make("none").adapter(model, source_info)
 
 
 def test_a_users_own_method_is_in_it() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.helpers.untouched import untouched
 from ttpfl.errors import BatchError, MethodError
-from ttpfl.methods import Knowledge, Method, Personal, base, method, tunable
+from ttpfl.methods import Adapter, Method, SourceInfo, base, method, tunable
 from ttpfl.methods.tuning import tune
 
 TRUTH = 0.3  # the label says whether x is above it
@@ -36,10 +36,10 @@ def _made_up() -> Iterator[None]:
         noise: float = tunable(0.0, "of the threshold, drawn for every batch")
         kind: str = tunable("a", "is of no consequence")
 
-        def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
             return Moved(model, self)
 
-    class Moved(Personal):
+    class Moved(Adapter):
         def __init__(self, model: nn.Module, config: Any) -> None:
             super().__init__(model)
             self.config = config
@@ -60,10 +60,10 @@ def _made_up() -> Iterator[None]:
         speed: float = tunable(0.1, "part of the way in each step")
         limit: int | None = tunable(None, "steps that it takes at most")
 
-        def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+        def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
             return Learning(model, self)
 
-    class Learning(Personal):
+    class Learning(Adapter):
         def __init__(self, model: nn.Module, config: Any) -> None:
             super().__init__(model)
             self.config, self.place, self.steps = config, 0.0, 0
@@ -92,7 +92,7 @@ def clients(count: int = 4, size: int = 50) -> list[tuple[Tensor, Tensor]]:
 def test_the_best_value_is_found_and_the_whole_table_recorded() -> None:
     model, streams = Threshold(), clients()
     with untouched(model):
-        found = tune("made-up", None, model, Knowledge(), streams, workers=1)
+        found = tune("made-up", None, model, SourceInfo(), streams, workers=1)
     assert found.best.shift == 0.3
     assert found.at_edge == []
     assert [row["shift"] for row in found.table] == [-0.2, 0.1, 0.3, 0.8]
@@ -110,11 +110,11 @@ def test_the_number_of_workers_and_of_threads_makes_no_difference() -> None:
     for workers, threads in [(1, 1), (2, 1), (3, 2)]:
         torch.set_num_threads(threads)
         torch.rand(threads)  # what was drawn before does not matter
-        results.append(tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=workers))
+        results.append(tune("made-up", grid, Threshold(), SourceInfo(), clients(), workers=workers))
         assert torch.get_num_threads() == threads
     torch.set_num_threads(1)
     assert results[0] == results[1] == results[2]
-    again = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1, seed=1)
+    again = tune("made-up", grid, Threshold(), SourceInfo(), clients(), workers=1, seed=1)
     assert again.table != results[0].table  # the noise is drawn, and follows the seed
 
 
@@ -132,13 +132,13 @@ def test_source_clients_are_asked_when_the_question_is_another(
     asked: list[float] = []
     monkeypatch.setattr(base._methods["made-up"], "needs_source", True)
     if depends is not None:
-        monkeypatch.setattr(base._methods["made-up"], "asks_by", depends)
+        monkeypatch.setattr(base._methods["made-up"], "summary_key", depends)
 
-    def knowledge(candidate: Any) -> Knowledge:
+    def source_info(candidate: Any) -> SourceInfo:
         asked.append(candidate.shift)
-        return Knowledge()
+        return SourceInfo()
 
-    tune("made-up", None, Threshold(), knowledge, clients(), workers=1)
+    tune("made-up", None, Threshold(), source_info, clients(), workers=1)
     assert asked == wanted
 
 
@@ -148,10 +148,10 @@ def test_a_method_that_learns_is_seen_over_as_many_batches_as_it_will_have(
     """In the first batch of its one client a slow learner has learned nothing: all would be equal."""
     stream = (torch.linspace(-1, 1, 40), (torch.linspace(-1, 1, 40) > TRUTH).long())
     grid = {"speed": (0.0, 0.1, 0.5)}
-    once = tune("learner", grid, Threshold(), Knowledge(), [stream], batch_size=40, passes=1, workers=1)
+    once = tune("learner", grid, Threshold(), SourceInfo(), [stream], batch_size=40, passes=1, workers=1)
     assert len({row["accuracy"] for row in once.table}) == 1
     assert once.best.speed == 0.1  # the default
-    found = tune("learner", grid, Threshold(), Knowledge(), [stream], batch_size=40, passes=4, workers=1)
+    found = tune("learner", grid, Threshold(), SourceInfo(), [stream], batch_size=40, passes=4, workers=1)
     # After its first batch the threshold is nearer to the truth by this part of the way, and so on.
     for row, speed in zip(found.table, grid["speed"], strict=True):
         places = [TRUTH * (1 - (1 - speed) ** batch) for batch in range(4)]
@@ -160,13 +160,13 @@ def test_a_method_that_learns_is_seen_over_as_many_batches_as_it_will_have(
     assert found.best.speed == 0.5
     assert found.at_edge == ["speed"]
     monkeypatch.setattr(base._methods["learner"], "remembers", False)  # it said that it does not learn
-    found = tune("learner", grid, Threshold(), Knowledge(), [stream], batch_size=40, passes=4, workers=1)
+    found = tune("learner", grid, Threshold(), SourceInfo(), [stream], batch_size=40, passes=4, workers=1)
     assert found.table == once.table
 
 
 def test_large_grids_are_searched_one_by_one() -> None:
     grid = {"noise": (0.3, 0.0), "shift": tuple(n / 10 for n in range(-9, 10)), "kind": ("b", "a")}
-    found = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1)
+    found = tune("made-up", grid, Threshold(), SourceInfo(), clients(), workers=1)
     tried = [(row["noise"], row["shift"], row["kind"]) for row in found.table]
     assert tried[:2] == [(0.3, 0.0, "a"), (0.0, 0.0, "a")]  # the others at their defaults
     assert tried[2:21] == [(0.0, shift, "a") for shift in grid["shift"]]
@@ -177,19 +177,19 @@ def test_large_grids_are_searched_one_by_one() -> None:
 
 def test_no_limit_is_the_largest_value() -> None:
     grid = {"limit": (1, 2, None)}
-    found = tune("learner", grid | {"speed": (0.5,)}, Threshold(), Knowledge(), clients(), workers=1)
+    found = tune("learner", grid | {"speed": (0.5,)}, Threshold(), SourceInfo(), clients(), workers=1)
     assert found.best.limit is None
     assert found.at_edge == ["limit"]
 
 
 def test_every_combination_in_the_grids_order_and_ties_go_to_the_default_then_to_the_first() -> None:
     grid = {"kind": ("b", "a", "c"), "shift": (0.0, 0.3, 0.3, 0.5)}
-    found = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1)
+    found = tune("made-up", grid, Threshold(), SourceInfo(), clients(), workers=1)
     assert [(row["kind"], row["shift"]) for row in found.table] == [
         (kind, shift) for kind in ("b", "a", "c") for shift in (0.0, 0.3, 0.3, 0.5)
     ]
     assert (found.best.kind, found.best.shift, found.best.noise) == ("a", 0.3, 0.0)
-    without = tune("made-up", {"kind": ("c", "b")}, Threshold(), Knowledge(), clients(), workers=1)
+    without = tune("made-up", {"kind": ("c", "b")}, Threshold(), SourceInfo(), clients(), workers=1)
     assert without.best.kind == "c"
 
 
@@ -207,23 +207,23 @@ def test_every_combination_in_the_grids_order_and_ties_go_to_the_default_then_to
 )
 def test_a_choice_at_the_edge_is_reported(values: tuple[float, ...], edge: bool) -> None:
     grid = {"shift": values, "kind": ("a", "b")}
-    found = tune("made-up", grid, Threshold(), Knowledge(), clients(), workers=1)
+    found = tune("made-up", grid, Threshold(), SourceInfo(), clients(), workers=1)
     assert found.best.shift == 0.3
     assert found.at_edge == (["shift"] if edge else [])
 
 
 def test_a_combination_that_fails_is_no_choice() -> None:
-    found = tune("made-up", {"shift": (9.0, 0.8)}, Threshold(), Knowledge(), clients(), workers=1)
+    found = tune("made-up", {"shift": (9.0, 0.8)}, Threshold(), SourceInfo(), clients(), workers=1)
     assert found.best.shift == 0.8
     assert found.table[0] == {"shift": 9.0, "accuracy": 0.0, "clients": [0.0] * 4, "error": "too far"}
     with pytest.raises(MethodError, match="made-up fails with every combination of the grid: too far"):
-        tune("made-up", {"shift": (8.0, 9.0)}, Threshold(), Knowledge(), clients(), workers=1)
+        tune("made-up", {"shift": (8.0, 9.0)}, Threshold(), SourceInfo(), clients(), workers=1)
 
 
 def test_methods_without_a_grid_and_with_progress() -> None:
     seen: list[tuple[int, int]] = []
     found = tune(
-        "none", None, Threshold(), Knowledge(), clients(2), workers=1, progress=lambda *at: seen.append(at)
+        "none", None, Threshold(), SourceInfo(), clients(2), workers=1, progress=lambda *at: seen.append(at)
     )
     assert len(found.table) == 1
     assert found.at_edge == []
@@ -233,10 +233,10 @@ def test_methods_without_a_grid_and_with_progress() -> None:
 def test_what_does_not_fit() -> None:
     model, streams = Threshold(), clients(1)
     with pytest.raises(MethodError, match="unknown hyper-parameter 'shft'"):
-        tune("made-up", {"shft": (1,)}, model, Knowledge(), streams)
+        tune("made-up", {"shft": (1,)}, model, SourceInfo(), streams)
     with pytest.raises(MethodError, match="no value for 'shift'"):
-        tune("made-up", {"shift": ()}, model, Knowledge(), streams)
+        tune("made-up", {"shift": ()}, model, SourceInfo(), streams)
     with pytest.raises(MethodError, match="no source clients"):
-        tune("made-up", None, model, Knowledge(), [])
+        tune("made-up", None, model, SourceInfo(), [])
     with pytest.raises(MethodError, match="no source clients"):
-        tune("made-up", None, model, Knowledge(), [(torch.zeros(0), torch.zeros(0))])
+        tune("made-up", None, model, SourceInfo(), [(torch.zeros(0), torch.zeros(0))])

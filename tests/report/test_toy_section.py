@@ -4,19 +4,21 @@ import json
 from pathlib import Path
 
 from tests.helpers.page_reader import Element, read, table
+from ttpfl.experiment.context import ExperimentContext
 from ttpfl.experiment.recipe import read as read_recipe
 from ttpfl.experiment.run import run
 from ttpfl.experiment.store import Store
-from ttpfl.experiment.workshop import Workshop
+from ttpfl.experiment.toy import ALPHAS
 from ttpfl.report.page import page
 from ttpfl.report.sections.toy import _data, _situations, _steps
-from ttpfl.toy import ALPHAS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_sample_is_in_every_histogram(tmp_path: Path) -> None:
-    results = run(read_recipe("figure9-toy", "smoke"), Workshop(Store(tmp_path / "stages")), tmp_path)
+    results = run(
+        read_recipe("figure9-toy", "smoke"), ExperimentContext(Store(tmp_path / "stages")), tmp_path
+    )
     found = next(one["toy"] for one in results["runs"] if "toy" in one)
     assert "Why a rate may be negative" in page(results)
     situations = dict(_situations(found))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ttpfl.data.clients import SourceClient
-    from ttpfl.data.parallel import Progress
+    from ttpfl.util.parallel import Progress
 
 BATCH_SIZE = 20
 
@@ -68,9 +68,9 @@ def _measured(
     """N, K, d and H of a model and its source clients, and where H was measured."""
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import numbered, progress
+    from ttpfl.core.direction_norms import direction_norms
     from ttpfl.data.clients import evenly
     from ttpfl.models import load_model
-    from ttpfl.norms import direction_norms
 
     building, measuring = numbered("building clients", "measuring directions")
     network, card = load_model(model_file)
@@ -89,7 +89,7 @@ def _measured(
 
 
 def _batches(clients: "Sequence[SourceClient]", batch_size: int, advance: "Progress") -> "Iterator[Any]":
-    from ttpfl.inputs import client_batches
+    from ttpfl.core.inputs import client_batches
 
     for number, client in enumerate(clients, start=1):
         yield from client_batches(client.validation(), batch_size)

@@ -85,9 +85,9 @@ def compare(
     """
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import numbered, progress
+    from ttpfl.core.rates import Rates
     from ttpfl.experiment.config import Test
     from ttpfl.experiment.trial import Trial
-    from ttpfl.rates import Rates
     from ttpfl.report.tables import lines_by_case, terminal_words
 
     test = Test(options.batch_size, options.order)  # checked before anything that takes long

@@ -22,9 +22,9 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
     from ttpfl.cli.tables import data_set_facts, data_sets_table
     from ttpfl.data.registry import data_directory, names
 
-    facts = [data_set_facts(name, data_dir) for name in names()]
+    info = [data_set_facts(name, data_dir) for name in names()]
     where = f"data directory: {data_directory(data_dir)}"
-    answer(facts, data_sets_table(data_dir), where, as_json=json)
+    answer(info, data_sets_table(data_dir), where, as_json=json)
 
 
 @app.command()
@@ -125,10 +125,10 @@ def _federate(name: str, clients: ClientOptions, seed: int | None, **how: Any) -
 
 def _report(manifest: Path, done: str, federated: "Federated", as_json: bool) -> None:
     population = federated.population
-    facts = {
+    info = {
         "manifest": manifest,
         "done": done,
-        "name": population.facts.name,
+        "name": population.info.name,
         "source_clients": len(population.source),
         "target_clients": len(population.target),
         "digest": federated.manifest.digest,
@@ -137,4 +137,4 @@ def _report(manifest: Path, done: str, federated: "Federated", as_json: bool) ->
         "{manifest} {done}: {name}, {source_clients} source clients, {target_clients} target clients, "
         "digest {digest:.16}"
     )
-    answer(facts, words.format(**facts), as_json=as_json)
+    answer(info, words.format(**info), as_json=as_json)

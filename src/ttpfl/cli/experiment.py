@@ -11,8 +11,8 @@ from ttpfl.cli.errors import resumable
 from ttpfl.cli.messages import warn
 from ttpfl.cli.options import DataDir, Json, ResultsFile, Workers, file_option, pair_option
 from ttpfl.cli.output import answer, rows_table
-from ttpfl.printable import printable
-from ttpfl.reading import read_bytes
+from ttpfl.util.printable import printable
+from ttpfl.util.reading import read_bytes
 
 if TYPE_CHECKING:
     from ttpfl.experiment.recipe import Recipe
@@ -54,15 +54,15 @@ def run(
     Finished stages are reused. If interrupted, rerun the command to resume.
     """
     from ttpfl.cli.progress import progress
+    from ttpfl.experiment.context import ExperimentContext
     from ttpfl.experiment.recipe import read
     from ttpfl.experiment.run import run as compute
     from ttpfl.experiment.store import Store
-    from ttpfl.experiment.workshop import Workshop
     from ttpfl.report import write_report
     from ttpfl.report.tables import accuracies, lines_by_case, terminal_words
 
     chosen = read(recipe, preset, set_ or ())
-    shop = Workshop(Store(out / "stages"), data_dir, workers, progress)
+    shop = ExperimentContext(Store(out / "stages"), data_dir, workers, progress)
     folder = out / chosen.folder
     _warn_of_other_results(folder / "results.json", chosen)
     with resumable("rerun the command to resume"):

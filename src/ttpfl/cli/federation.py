@@ -22,8 +22,8 @@ from ttpfl.federation.settings import LearnSettings, TrainSettings
 
 if TYPE_CHECKING:
     from ttpfl.data.federate import Federated
-    from ttpfl.federation.callbacks import Callback
-    from ttpfl.federation.progress import Advance
+    from ttpfl.federation.checkpoints.callbacks import Callback
+    from ttpfl.federation.checkpoints.progress import Advance
 
 SITE_NAMES = ("engine", "federation", "deadline", "longest", "classes", "image_size")
 CHECK_NAMES = ("eval_every", "patience", "check", "checkpoint_every", "keep", "tensorboard")
@@ -101,8 +101,8 @@ def _train_here(
 
     building, training = numbered("building clients", "training the model")
     clients = _clients(data, data_dir, run.out, building)
-    facts = clients.population.facts
-    build = arguments_for(model, len(facts.classes), facts.image_size)
+    info = clients.population.info
+    build = arguments_for(model, len(info.classes), info.image_size)
     with resumable_command(), progress(training, "round") as advance:
         trained = train(
             _initial(build, weights, settings.seed),
@@ -116,7 +116,7 @@ def _train_here(
                 "build": build,
                 "data": data,
                 "population": clients.manifest.digest,
-                "signature": asdict(Signature.of(facts)),
+                "signature": asdict(Signature.of(info)),
             },
         )
     report(run.out / "model.safetensors", trained.history, run.json)
@@ -159,9 +159,9 @@ def learn(
         learn_over_sites(model_file, arch, rates, sites, run, settings)
         return
     from ttpfl.cli.progress import numbered, progress
+    from ttpfl.core.rates import Rates
     from ttpfl.evaluation import Evaluator
     from ttpfl.federation import learn
-    from ttpfl.rates import Rates
 
     model, card = trained_model(model_file, arch)
     building, learning = numbered("building clients", "learning rates")
@@ -223,14 +223,14 @@ def _initial(build: dict[str, Any], weights: Path | None, seed: int) -> Any:
     """The network, initialised by the seed or with the weights of a file."""
     from ttpfl.models import build as build_model
     from ttpfl.models.weights import load_backbone
-    from ttpfl.randomness import seeded
+    from ttpfl.util.randomness import seeded
 
     with seeded(seed):
         return load_backbone(build_model(**build), weights)
 
 
 def _callbacks(advance: "Advance", tensorboard: Path | None) -> "list[Callback]":
-    from ttpfl.federation.progress import Rounds, Sent, TensorBoard
+    from ttpfl.federation.checkpoints.progress import Rounds, Sent, TensorBoard
 
     log = [] if tensorboard is None else [TensorBoard(str(tensorboard))]
     return [Rounds(advance), Sent(say), *log]

@@ -182,7 +182,7 @@ def noise(
     local: Annotated[bool, typer.Option("--local", help="Compute for noise that each site adds.")] = False,
 ) -> None:
     """Compute the --noise for a privacy budget."""
-    from ttpfl.federation.accountant import SENSITIVITY, noise_for
+    from ttpfl.federation.privacy.accountant import SENSITIVITY, noise_for
 
     multiplier = noise_for(epsilon, rounds, delta, SENSITIVITY["local" if local else "central"])
     typer.echo(f"{multiplier:.6g}")

@@ -10,8 +10,8 @@ import typer
 from ttpfl.cli.options import Arch
 from ttpfl.cli.words import option_name
 from ttpfl.errors import DataError, ModelError
-from ttpfl.limits import MOST_CLASSES
-from ttpfl.reading import read_bytes
+from ttpfl.util.limits import MOST_CLASSES
+from ttpfl.util.reading import read_bytes
 
 if TYPE_CHECKING:
     from torch import nn

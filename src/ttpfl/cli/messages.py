@@ -8,7 +8,7 @@ from typing import Any
 
 from ttpfl.cli.words import as_options
 from ttpfl.errors import TtpflWarning
-from ttpfl.printable import printable
+from ttpfl.util.printable import printable
 
 _commands: list[Callable[[], str | None]] = []
 

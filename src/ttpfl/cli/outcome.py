@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.cli.output import answer
-from ttpfl.federation.accountant import in_words
-from ttpfl.printable import counted
+from ttpfl.federation.privacy.accountant import in_words
+from ttpfl.util.printable import counted
 
 
 def report(

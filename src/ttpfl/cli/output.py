@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from ttpfl.printable import printable
+from ttpfl.util.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

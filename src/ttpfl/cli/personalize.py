@@ -16,7 +16,7 @@ from ttpfl.cli.messages import say, warn
 from ttpfl.cli.option_groups import with_groups
 from ttpfl.cli.options import file_option
 from ttpfl.errors import DataError
-from ttpfl.printable import one_line
+from ttpfl.util.printable import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -146,7 +146,7 @@ def _is_fraction(value: Any) -> bool:
 def _announce_resizing(paths: Iterable[str], size: tuple[int, int]) -> Iterator[str]:
     """The same paths; the first picture of another size is announced."""
     from ttpfl.data.extras import extra
-    from ttpfl.reading import open_regular
+    from ttpfl.util.reading import open_regular
 
     announced = False
     for path in paths:
@@ -160,9 +160,9 @@ def _announce_resizing(paths: Iterable[str], size: tuple[int, int]) -> Iterator[
 
 
 def _predictor(network: "nn.Module", rates: Path | None, mode: str) -> "Callable[[Tensor], Tensor]":
+    from ttpfl.core.personalizer import Personalizer
+    from ttpfl.core.rates import Rates
     from ttpfl.evaluation.evaluator import plain
-    from ttpfl.personalizer import Personalizer
-    from ttpfl.rates import Rates
 
     if rates is None:
         return plain(network)

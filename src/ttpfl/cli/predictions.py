@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ttpfl.files import written_in_one_step
-from ttpfl.printable import printable
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.printable import printable
 
 if TYPE_CHECKING:
     from ttpfl.folder_stream import Prediction

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 if TYPE_CHECKING:
-    from ttpfl.federation.progress import Advance
+    from ttpfl.federation.checkpoints.progress import Advance
 
 INTERVAL = 10.0  # seconds between plain lines
 

@@ -18,7 +18,7 @@ from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 if TYPE_CHECKING:
     from torch import nn
 
-    from ttpfl.flower.patience import Patience
+    from ttpfl.flower.timeouts import Timeouts
     from ttpfl.models import Signature
 
 LET_GO = 30.0  # seconds that a stopped run may take to release its folder
@@ -68,13 +68,13 @@ class SiteOptions:
             raise typer.BadParameter("--engine flower needs --federation, the folder of `ttpfl flower init`")
         return self.federation
 
-    def patience(self) -> "Patience":
+    def timeouts(self) -> "Timeouts":
         """How long to wait for sites; they may not take longer than the deadline to connect."""
-        from ttpfl.flower.patience import Patience
+        from ttpfl.flower.timeouts import Timeouts
 
         limits = {"deadline": self.deadline, "longest": self.longest}
-        patience = Patience(**{name: seconds for name, seconds in limits.items() if seconds is not None})
-        return replace(patience, connect=min(patience.connect, patience.deadline))
+        timeouts = Timeouts(**{name: seconds for name, seconds in limits.items() if seconds is not None})
+        return replace(timeouts, connect=min(timeouts.connect, timeouts.deadline))
 
 
 @dataclass(frozen=True)
@@ -127,17 +127,16 @@ def train_over_sites(
 
 def _signature(classes: int, image_size: int) -> "Signature":
     """What the model takes. Sites normalise like the data set `arrays`; only they know class names."""
-    from ttpfl.data import facts
+    from ttpfl.data import dataset_info
     from ttpfl.models import Signature
 
-    arrays, names = facts("arrays"), tuple(str(number) for number in range(classes))
+    arrays, names = dataset_info("arrays"), tuple(str(number) for number in range(classes))
     return Signature(names, (image_size, image_size), arrays.mean, arrays.std)
 
 
 def _check_folder(home: Path, run: RunOptions, settings: RunSettings) -> None:
     """Refuse a folder that belongs to another run, before anything is written to it."""
-    from ttpfl.federation import folder_lock
-    from ttpfl.flower.run_lock import wait_until_free
+    from ttpfl.util.locks import FOLDER_LOCK, folder_lock, wait_until_free
 
     out = run.out
     if settings.eval_every:
@@ -149,8 +148,8 @@ def _check_folder(home: Path, run: RunOptions, settings: RunSettings) -> None:
             f"a run at the server is still writing to {out}: wait until it ends, or find it with "
             f"`ttpfl flower runs {home}` and stop it with `ttpfl flower stop {home} RUN`"
         )
-    if (out / folder_lock.NAME).exists():
-        with folder_lock.locked(out):  # an error, if a run of the local engine holds it
+    if (out / FOLDER_LOCK).exists():
+        with folder_lock(out):  # an error, if a run of the local engine holds it
             pass
 
 
@@ -158,17 +157,17 @@ def _carry_out(
     kind: str, model: Path, sites: SiteOptions, run: RunOptions, settings: RunSettings, **more: Any
 ) -> None:
     from ttpfl.flower.folder import Federation
-    from ttpfl.flower.order import Order
+    from ttpfl.flower.run_spec import RunSpec
     from ttpfl.flower.submit import carry_out
 
     federation = Federation.read(sites.home)
-    order = Order(
+    spec = RunSpec(
         kind,
         str(model.absolute()),
         str(run.out.absolute()),
         list(federation.sites),
         asdict(settings),
-        patience=asdict(sites.patience()),
+        timeouts=asdict(sites.timeouts()),
         tensorboard=None if run.tensorboard is None else str(run.tensorboard.absolute()),
         **more,
     )
@@ -184,7 +183,7 @@ def _carry_out(
         shown = len(history)
 
     with resumable_command():
-        carry_out(federation, order, show_new_rounds)
+        carry_out(federation, spec, show_new_rounds)
     show_new_rounds()
 
 

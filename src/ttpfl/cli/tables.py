@@ -7,8 +7,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from ttpfl.data.images import Facts
-from ttpfl.data.registry import client_choices, data_directory, facts, is_there, names, options
+from ttpfl.data.images import DatasetInfo
+from ttpfl.data.registry import client_choices, data_directory, dataset_info, is_there, names, options
 
 
 def data_set_facts(name: str, data_dir: str | PathLike[str] | None = None) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def data_set_facts(name: str, data_dir: str | PathLike[str] | None = None) -> di
     >>> data_set_facts("digits")["options"]
     {'seed': 0, 'augmentation': ''}
     """
-    known = asdict(facts(name))
+    known = asdict(dataset_info(name))
     del known["defaults"], known["places"], known["augmentation"]  # in "clients", "there" and "options"
     return {
         **known,
@@ -39,7 +39,7 @@ def data_sets_table(data_dir: str | PathLike[str] | None = None) -> Table:
     table.add_column("licence", no_wrap=True, ratio=1)
     table.add_column("there", no_wrap=True)
     for name in names():
-        known = facts(name)
+        known = dataset_info(name)
         table.add_row(
             name,
             known.title,
@@ -54,7 +54,7 @@ def data_sets_table(data_dir: str | PathLike[str] | None = None) -> Table:
 
 def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Table:
     """One row per fact about a data set."""
-    known = facts(name)
+    known = dataset_info(name)
     rows = {
         "name": known.name,
         "title": known.title,
@@ -83,13 +83,13 @@ def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Ta
     return table
 
 
-def _there(known: Facts, data_dir: str | PathLike[str] | None) -> str:
+def _there(known: DatasetInfo, data_dir: str | PathLike[str] | None) -> str:
     if not known.places:
         return "made here"
     return "yes" if is_there(known.name, data_dir) else "no"
 
 
-def _size(known: Facts) -> str:
+def _size(known: DatasetInfo) -> str:
     return "{}x{}".format(*known.image_size) if any(known.image_size) else "yours"
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
 from ttpfl.errors import DataError
-from ttpfl.reading import toml_or_text
-from ttpfl.settings_kit import find, from_text
+from ttpfl.util.reading import toml_or_text
+from ttpfl.util.settings_kit import find, from_text
 
 
 def choices(texts: Iterable[str]) -> dict[str, Any]:
-    """Fields of `Setting`, each read as its type says.
+    """Fields of `PopulationConfig`, each read as its type says.
 
     >>> choices(["ratio=8", "samples=none", "in_distribution=true"])
     {'ratio': 8.0, 'samples': None, 'in_distribution': True}
@@ -18,9 +18,9 @@ def choices(texts: Iterable[str]) -> dict[str, Any]:
         ...
     ttpfl.errors.DataError: --set seed must be an integer, got 'a'
     """
-    from ttpfl.data.setting import Setting
+    from ttpfl.data.population_config import PopulationConfig
 
-    types = get_type_hints(Setting)
+    types = get_type_hints(PopulationConfig)
     return {
         name: from_text(f"--set {name}", text, find("population option", name, types, DataError), DataError)
         for name, text in _pairs("--set", texts).items()

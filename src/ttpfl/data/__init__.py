@@ -2,31 +2,32 @@
 
 >>> from ttpfl import data
 >>> images = data.load("digits")
->>> images.x.shape, images.facts.domains
+>>> images.x.shape, images.info.domains
 ((9297, 28, 28, 3), ('mnist', 'uci', 'rendered', 'blended'))
 """
 
+from ttpfl._moved import renamed
 from ttpfl.data import datasets  # registers them
 from ttpfl.data.client_arrays import ClientArrays
-from ttpfl.data.clients import Answers, Population, SourceClient, TargetClient
+from ttpfl.data.clients import Population, SourceClient, TargetClient, TargetLabels
 from ttpfl.data.datasets.huggingface import from_huggingface
 from ttpfl.data.federate import Federated, federate, load_population
-from ttpfl.data.images import Facts, Images
-from ttpfl.data.registry import facts, is_there, load, names
-from ttpfl.data.setting import Setting
+from ttpfl.data.images import DatasetInfo, Images
+from ttpfl.data.population_config import PopulationConfig
+from ttpfl.data.registry import dataset_info, is_there, load, names
 
 __all__ = [
-    "Answers",
     "ClientArrays",
-    "Facts",
+    "DatasetInfo",
     "Federated",
     "Images",
     "Population",
-    "Setting",
+    "PopulationConfig",
     "SourceClient",
     "TargetClient",
+    "TargetLabels",
+    "dataset_info",
     "datasets",
-    "facts",
     "federate",
     "from_huggingface",
     "is_there",
@@ -34,3 +35,13 @@ __all__ = [
     "load_population",
     "names",
 ]
+
+__getattr__ = renamed(
+    __name__,
+    {
+        "Answers": "TargetLabels",
+        "Facts": "DatasetInfo",
+        "Setting": "PopulationConfig",
+        "facts": "dataset_info",
+    },
+)

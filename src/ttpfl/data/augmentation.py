@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
 from ttpfl.errors import DataError
-from ttpfl.settings_kit import find
+from ttpfl.util.settings_kit import find
 
 GRAY = torch.tensor([0.299, 0.587, 0.114])  # what eyes make of red, green and blue (ITU-R BT.601)
 TRIES = 10  # shapes of a crop that are drawn until one lies in the picture

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.images import Facts, check_labels
+from ttpfl.data.images import DatasetInfo, Described, check_labels
 from ttpfl.errors import DataError
 
 
@@ -19,22 +19,23 @@ class ClientData(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClientArrays:
+class ClientArrays(Described):
     """Source clients with labels, target clients with or without, by name.
 
-    >>> from ttpfl.data import facts
+    >>> from ttpfl.data import dataset_info
     >>> site = ClientData(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1]))
-    >>> client_arrays({"north": site}, {"south": site._replace(y=None)}, facts("arrays"), ("cat", "dog"))
+    >>> target = {"south": site._replace(y=None)}
+    >>> client_arrays({"north": site}, target, dataset_info("arrays"), ("cat", "dog"))
     <arrays: 1 source clients, 1 target clients, images of 8x8, 2 classes>
     """
 
     source: Mapping[str, ClientData]
     target: Mapping[str, ClientData]
-    facts: Facts
+    info: DatasetInfo
 
     def __post_init__(self) -> None:
         if not self.source and not self.target:
-            raise DataError(f"{self.facts.name}: there are no clients")
+            raise DataError(f"{self.info.name}: there are no clients")
         for part, clients in (("source", self.source), ("target", self.target)):
             for name, client in clients.items():
                 self._check(client, part, f"{part} client {name!r}")
@@ -43,31 +44,34 @@ class ClientArrays:
         x, y = client
         if not len(x):
             raise DataError(f"{where} has no images: leave it out")
-        if x.dtype != np.uint8 or x.shape[1:] != (*self.facts.image_size, 3):
+        if x.dtype != np.uint8 or x.shape[1:] != (*self.info.image_size, 3):
             raise DataError(
-                f"{where} has images of {x.dtype} {x.shape[1:]}, but uint8 {(*self.facts.image_size, 3)} "
+                f"{where} has images of {x.dtype} {x.shape[1:]}, but uint8 {(*self.info.image_size, 3)} "
                 "is needed, the same for all clients: pass image_size= to resize them"
             )
         if y is not None:
-            check_labels(y, len(x), len(self.facts.classes), f"labels of {where}")
+            check_labels(y, len(x), len(self.info.classes), f"labels of {where}")
         elif part == "source":
             raise DataError(f"{where} has no labels: only target clients may be without")
 
     def __repr__(self) -> str:
-        height, width = self.facts.image_size
+        height, width = self.info.image_size
         return (
-            f"<{self.facts.name}: {len(self.source)} source clients, {len(self.target)} target clients, "
-            f"images of {height}x{width}, {len(self.facts.classes)} classes>"
+            f"<{self.info.name}: {len(self.source)} source clients, {len(self.target)} target clients, "
+            f"images of {height}x{width}, {len(self.info.classes)} classes>"
         )
 
 
 def client_arrays(
-    source: Mapping[str, ClientData], target: Mapping[str, ClientData], facts: Facts, classes: tuple[str, ...]
+    source: Mapping[str, ClientData],
+    target: Mapping[str, ClientData],
+    info: DatasetInfo,
+    classes: tuple[str, ...],
 ) -> ClientArrays:
     """Clients with facts completed by what is found in them."""
     first = next(iter([*source.values(), *target.values()]), None)
     size = first.x.shape[1:3] if first is not None else (0, 0)
-    return ClientArrays(source, target, replace(facts, classes=classes, image_size=(size[0], size[1])))
+    return ClientArrays(source, target, replace(info, classes=classes, image_size=(size[0], size[1])))
 
 
 def numbered_classes(labels: Iterable[NDArray[np.int64]], listing: str) -> tuple[str, ...]:
@@ -96,9 +100,9 @@ def numbered_classes(labels: Iterable[NDArray[np.int64]], listing: str) -> tuple
 
 def own_facts(
     name: str, title: str, channels: str, licence: str, instructions: str, places: tuple[str, ...] = ()
-) -> Facts:
+) -> DatasetInfo:
     """What is known about the user's own data before it is read: no more than this."""
-    return Facts(
+    return DatasetInfo(
         name,
         title,
         classes=(),

@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttpfl._moved import renamed
 from ttpfl.data.augmentation import augment
-from ttpfl.data.images import Facts
+from ttpfl.data.images import DatasetInfo, Described
 from ttpfl.data.partition import Ids
 from ttpfl.data.pixels import Array, as_tensor
 from ttpfl.data.plan import Applied
 from ttpfl.errors import DataError
-from ttpfl.settings_kit import integer
+from ttpfl.util.settings_kit import integer
 
 One = TypeVar("One")
 Labels = NDArray[np.int64]
@@ -41,19 +42,19 @@ def evenly(clients: Sequence[One], count: int) -> list[One]:
 
 
 @dataclass(frozen=True, eq=False)
-class Client:
+class Client(Described):
     """What is known of any client. Its images are made when they are asked for, and not kept."""
 
     id: str
     domain: str
     corruption: Applied | None
-    facts: Facts
+    info: DatasetInfo
     take: Callable[[Ids], Array]
     """Its images by their ids, as bytes."""
 
     def tensor(self, ids: Ids) -> Tensor:
         """Images as a network takes them."""
-        return as_tensor(self.take(ids), self.facts.mean, self.facts.std)
+        return as_tensor(self.take(ids), self.info.mean, self.info.std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +73,8 @@ class SourceClient(Client):
     def train(self) -> Labelled:
         """The part to train with; where the set says so, changed at random, by torch's generator."""
         images = self.tensor(self.train_ids)
-        if name := self.facts.augmentation:
-            mean, std = (torch.tensor(three).view(3, 1, 1) for three in (self.facts.mean, self.facts.std))
+        if name := self.info.augmentation:
+            mean, std = (torch.tensor(three).view(3, 1, 1) for three in (self.info.mean, self.info.std))
             images = (augment(name, images * std + mean) - mean) / std
         return Labelled(images, torch.from_numpy(self.train_labels))
 
@@ -123,7 +124,7 @@ class Clients(Sequence[C]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Population:
+class Population(Described):
     """All clients of an experiment.
 
     >>> from ttpfl.data import federate
@@ -140,16 +141,16 @@ class Population:
 
     source: Sequence[SourceClient]
     target: Sequence[TargetClient]
-    facts: Facts
+    info: DatasetInfo
 
     def __repr__(self) -> str:
         return (
-            f"<Population of {self.facts.name}: {len(self.source)} source clients, "
+            f"<Population of {self.info.name}: {len(self.source)} source clients, "
             f"{len(self.target)} target clients>"
         )
 
 
-class Answers(Mapping[str, Tensor]):
+class TargetLabels(Mapping[str, Tensor]):
     """The labels of target clients by client id: for the evaluator, and for nobody else.
 
     Clients whose labels nobody knows are not in it.
@@ -179,3 +180,6 @@ class Answers(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._number)
+
+
+__getattr__ = renamed(__name__, {"Answers": "TargetLabels"})

@@ -12,7 +12,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ttpfl.data.images import File
 from ttpfl.errors import DataError
-from ttpfl.files import written_in_one_step
+from ttpfl.util.files import written_in_one_step
 
 log = logging.getLogger("ttpfl")
 

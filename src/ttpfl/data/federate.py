@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from ttpfl._version import __version__
 from ttpfl.data.client_arrays import ClientArrays
-from ttpfl.data.clients import Answers, Clients, Population, SourceClient, TargetClient
+from ttpfl.data.clients import Clients, Population, SourceClient, TargetClient, TargetLabels
 from ttpfl.data.extras import version_of
 from ttpfl.data.images import Images
 from ttpfl.data.manifest import Manifest, as_json, compare, describe, read, sha256
-from ttpfl.data.own_clients import own_population, own_setting
-from ttpfl.data.parallel import Progress, cores
+from ttpfl.data.own_clients import own_config, own_population
 from ttpfl.data.pixels import Pixels, textures_in, with_corrupted, write_corrupted
 from ttpfl.data.plan import Plan, check_separate, plan, split
+from ttpfl.data.population_config import config_of
 from ttpfl.data.registry import data_directory, load
-from ttpfl.data.setting import setting_of
 from ttpfl.data.storage import cache_path, is_intact
+from ttpfl.util.parallel import Progress, cores
 
 log = logging.getLogger("ttpfl")
 
@@ -32,7 +32,7 @@ class Federated(NamedTuple):
     """Clients for everybody, and the labels of target clients for the evaluator alone."""
 
     population: Population
-    answers: Answers
+    answers: TargetLabels
     manifest: Manifest
 
 
@@ -61,7 +61,7 @@ def federate(
             corrupted whenever it is asked for them, unless that file is there. The images are the same.
         workers: processes for that; one per core if None.
         progress: called as `progress(clients done, all clients)` meanwhile.
-        choices: the fields of `Setting`, over the data set's own defaults. For the user's own clients,
+        choices: fields of `PopulationConfig`, over the data set's own defaults. For the user's own clients,
             which are what they are: `validation` and `seed`.
 
     >>> population, answers, manifest = federate("digits", shift="hybrid", source_clients=8, target_clients=2)
@@ -74,9 +74,11 @@ def federate(
     workers = cores() if workers is None else workers
     found = load(data, directory, download, **(options or {})) if isinstance(data, str) else data
 
-    def verified(population: Population, answers: Answers, said: dict[str, Any], **hashes: str) -> Manifest:
+    def verified(
+        population: Population, answers: TargetLabels, said: dict[str, Any], **hashes: str
+    ) -> Manifest:
         origin = {
-            "name": found.facts.name,
+            "name": found.info.name,
             "options": as_json(options or {}),
             "sha256": sha256(_arrays(found)),
         }
@@ -85,17 +87,17 @@ def federate(
         return made
 
     if isinstance(found, ClientArrays):
-        own = own_setting(choices)
+        own = own_config(choices)
         population, answers = own_population(found, **own)
         return Federated(population, answers, verified(population, answers, own))
-    setting = setting_of(found.facts.defaults, choices)
-    divided = plan(found, setting)
+    config = config_of(found.info.defaults, choices)
+    divided = plan(found, config)
     check_separate(divided)
-    pixels = Pixels(found.x, setting.seed, textures_in(setting.frost_textures))
+    pixels = Pixels(found.x, config.seed, textures_in(config.frost_textures))
     population, answers = _population(found, divided, pixels)
     textures = {"frost_textures": sha256(pixels.frost_textures)} if pixels.frost_textures else {}
-    made = verified(population, answers, asdict(setting), **textures)
-    if setting.kind.features and not setting.replacement:
+    made = verified(population, answers, asdict(config), **textures)
+    if config.kind.features and not config.replacement:
         path = _corrupted_path(directory, made)
         if path.exists() and not is_intact(path):
             log.warning("%s is damaged or has no digest, and is removed: its images are made again", path)
@@ -125,12 +127,12 @@ def load_population(
         options=said.data["options"],
         manifest=manifest,
         prepare=prepare,
-        **said.setting,
+        **said.config,
     )
 
 
-def _population(images: Images, divided: Plan, pixels: Pixels) -> tuple[Population, Answers]:
-    facts, labels = images.facts, images.y
+def _population(images: Images, divided: Plan, pixels: Pixels) -> tuple[Population, TargetLabels]:
+    info, labels = images.info, images.y
 
     def common(client: int) -> dict[str, Any]:
         corruption = divided.corruption(client)
@@ -138,12 +140,12 @@ def _population(images: Images, divided: Plan, pixels: Pixels) -> tuple[Populati
             "id": divided.name(client),
             "domain": divided.domain(client),
             "corruption": corruption,
-            "facts": facts,
+            "info": info,
             "take": partial(pixels.of, client, corruption),
         }
 
     def source(client: int) -> SourceClient:
-        train, held_back = split(divided.ids(client), divided.setting.validation)
+        train, held_back = split(divided.ids(client), divided.config.validation)
         return SourceClient(
             **common(client),
             train_ids=train,
@@ -161,8 +163,8 @@ def _population(images: Images, divided: Plan, pixels: Pixels) -> tuple[Populati
         return labels[client.ids]
 
     targets = len(divided) - divided.sources
-    population = Population(Clients(divided.sources, source), Clients(targets, target), facts)
-    return population, Answers(population.target, answer)
+    population = Population(Clients(divided.sources, source), Clients(targets, target), info)
+    return population, TargetLabels(population.target, answer)
 
 
 def _arrays(data: Images | ClientArrays) -> Iterator[NDArray[Any]]:
@@ -180,7 +182,7 @@ def _arrays(data: Images | ClientArrays) -> Iterator[NDArray[Any]]:
 
 def _verify(made: Manifest, path: str | PathLike[str] | None, directory: Path) -> None:
     """Compare with the manifest of an earlier time, or write it for later ones."""
-    key = {"setting": made.setting, "data": made.data}
+    key = {"setting": made.config, "data": made.data}
     place = cache_path(directory, made.data["name"], key, "json") if path is None else Path(path)
     if place.exists():
         compare(read(place), made, place)

@@ -1,5 +1,6 @@
 """Images with labels and domains, and the facts about the set that they come from."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ttpfl._moved import renamed
 from ttpfl.errors import DataError
 
 Triple = tuple[float, float, float]
@@ -25,7 +27,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetInfo:
     """What there is to know about a data set before loading it. All images are handed out as RGB."""
 
     name: str
@@ -53,15 +55,27 @@ class Facts:
     augmentation: str = ""
     """What is done to pictures at random when they are trained with: domainbed, flips, or nothing."""
     defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What clients over this set are like unless something else is asked for: fields of `Setting`."""
+    """Defaults of its clients: fields of `PopulationConfig`."""
+
+
+class Described:
+    """Has `info`, which was called `facts` in 0.1."""
+
+    info: DatasetInfo
+
+    @property
+    def facts(self) -> DatasetInfo:
+        """The old name of `info`."""
+        warnings.warn("facts is now info", DeprecationWarning, stacklevel=2)
+        return self.info
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Images:
+class Images(Described):
     """A data set in memory: image `x[i]` shows class `y[i]` in the style of domain `domain[i]`.
 
-    >>> from ttpfl.data import facts
-    >>> Images(np.zeros((2, 28, 28, 3), np.uint8), np.array([3, 9]), np.array([0, 1]), facts("digits"))
+    >>> from ttpfl.data import dataset_info
+    >>> Images(np.zeros((2, 28, 28, 3), np.uint8), np.array([3, 9]), np.array([0, 1]), dataset_info("digits"))
     <digits: 2 images of 28x28, 10 classes, 4 domains>
     """
 
@@ -69,27 +83,27 @@ class Images:
     """(N, height, width, 3)."""
     y: NDArray[np.int64]
     domain: NDArray[np.int64]
-    """Index into `facts.domains`."""
-    facts: Facts
+    """Index into `info.domains`."""
+    info: DatasetInfo
 
     def __post_init__(self) -> None:
-        name, count = self.facts.name, len(self.x)
-        if self.x.dtype != np.uint8 or self.x.shape[1:] != (*self.facts.image_size, 3):
+        name, count = self.info.name, len(self.x)
+        if self.x.dtype != np.uint8 or self.x.shape[1:] != (*self.info.image_size, 3):
             raise DataError(
-                f"images of {name} must be uint8 of shape (N, *{self.facts.image_size}, 3), "
+                f"images of {name} must be uint8 of shape (N, *{self.info.image_size}, 3), "
                 f"not {self.x.dtype} {self.x.shape}"
             )
-        check_labels(self.y, count, len(self.facts.classes), f"labels of {name}")
-        check_labels(self.domain, count, len(self.facts.domains), f"domains of {name}")
+        check_labels(self.y, count, len(self.info.classes), f"labels of {name}")
+        check_labels(self.domain, count, len(self.info.domains), f"domains of {name}")
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __repr__(self) -> str:
-        height, width = self.facts.image_size
+        height, width = self.info.image_size
         return (
-            f"<{self.facts.name}: {len(self)} images of {height}x{width}, "
-            f"{len(self.facts.classes)} classes, {len(self.facts.domains)} domains>"
+            f"<{self.info.name}: {len(self)} images of {height}x{width}, "
+            f"{len(self.info.classes)} classes, {len(self.info.domains)} domains>"
         )
 
 
@@ -109,3 +123,6 @@ def check_labels(y: NDArray[np.int64], count: int, classes: int, where: str) -> 
             f"{where}: number {wrong[0]} is {y[wrong[0]]}, "
             f"but there are {classes} classes (0 to {classes - 1})"
         )
+
+
+__getattr__ = renamed(__name__, {"Facts": "DatasetInfo"})

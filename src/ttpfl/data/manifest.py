@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttpfl._version import __version__
-from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
-from ttpfl.data.clients import Answers, Client, Labels, Population, SourceClient
+from ttpfl.data.clients import Client, Labels, Population, SourceClient, TargetLabels
 from ttpfl.data.partition import Ids
 from ttpfl.errors import DataError, TtpflError
-from ttpfl.files import written_in_one_step
-from ttpfl.reading import read_json
+from ttpfl.util.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.reading import read_json
 
 FORMAT = 2
 UNSEALED = 1  # the format before checksums
@@ -36,7 +36,7 @@ of all its images' ids in its own order."""
 class Manifest:
     """What a population is made of; equal for equal populations."""
 
-    setting: dict[str, Any]
+    config: dict[str, Any]
     data: dict[str, Any]
     """Name, options and number of the images, and a hash of all of them."""
     source: list[Row]
@@ -46,7 +46,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """A hash of everything that decides about the clients' images."""
-        decisive = [self.setting, self.data, self.source, self.target]
+        decisive = [self.config, self.data, self.source, self.target]
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -60,7 +60,7 @@ class Manifest:
         head = {
             "format": FORMAT,
             "made_with": self.made_with,
-            "setting": self.setting,
+            "setting": self.config,
             "data": self.data,
             "columns": COLUMNS,
         }
@@ -86,9 +86,9 @@ def read(path: str | PathLike[str]) -> Manifest:
         elif not is_sound(found):
             raise DataError(f"{path} is damaged (its checksum does not match): make the population again")
         rows = {part: [_read_row(row) for row in found[part]] for part in ("source", "target")}
-        setting, data, versions = (dict(found[part]) for part in ("setting", "data", "made_with"))
+        config, data, versions = (dict(found[part]) for part in ("setting", "data", "made_with"))
         return Manifest(
-            setting,
+            config,
             {**data, "name": data["name"], "options": dict(data["options"])},
             **rows,
             made_with=versions,
@@ -105,21 +105,21 @@ def _read_row(values: list[Any]) -> Row:
 
 
 def describe(
-    population: Population, answers: Answers, setting: dict[str, Any], data: dict[str, Any]
+    population: Population, answers: TargetLabels, config: dict[str, Any], data: dict[str, Any]
 ) -> Manifest:
     """What a population is made of, looked up in the population itself.
 
     Of more than `LISTED` clients that draw their images anew each time, only so many are listed, evenly
     spaced: what they draw follows from the setting, and it would be drawn wrongly for those as well.
     """
-    few = LISTED if setting.get("replacement") else None
+    few = LISTED if config.get("replacement") else None
     source = [_source_row(population.source[number]) for number in _listed(len(population.source), few)]
     target = [
         _row(client, answers.of(client), client.ids, 0)
         for client in map(population.target.__getitem__, _listed(len(population.target), few))
     ]
     sizes = {"source_clients": len(population.source), "target_clients": len(population.target)}
-    return Manifest(setting, {**data, **sizes}, source, target, made_with())
+    return Manifest(config, {**data, **sizes}, source, target, made_with())
 
 
 def _listed(clients: int, few: int | None) -> Iterable[int]:
@@ -133,7 +133,7 @@ def _source_row(client: SourceClient) -> Row:
 
 
 def _row(client: Client, labels: Labels | None, ids: Ids, held_back: int) -> Row:
-    classes = len(client.facts.classes)
+    classes = len(client.info.classes)
     counts = [] if labels is None else np.bincount(labels, minlength=classes).tolist()
     corruption, severity = client.corruption or (None, 0)
     return (client.id, client.domain, corruption, severity, counts, held_back, sha256([ids]))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from ttpfl.data.pictures import Size, as_size
-from ttpfl.settings_kit import BOOLEAN, Rule, integer
+from ttpfl.util.settings_kit import BOOLEAN, Rule, integer
 
 
 def _are_names(value: Any) -> bool:

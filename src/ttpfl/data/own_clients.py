@@ -7,33 +7,33 @@ from typing import Any
 import numpy as np
 
 from ttpfl.data.client_arrays import ClientArrays
-from ttpfl.data.clients import Answers, Clients, Population, SourceClient, TargetClient
+from ttpfl.data.clients import Clients, Population, SourceClient, TargetClient, TargetLabels
 from ttpfl.data.division import SMALLEST
 from ttpfl.data.partition import Ids
 from ttpfl.data.pixels import Array
 from ttpfl.data.plan import split
-from ttpfl.data.setting import Setting
+from ttpfl.data.population_config import PopulationConfig
 from ttpfl.errors import DataError
-from ttpfl.settings_kit import check_known
+from ttpfl.util.settings_kit import check_known
 
 CHOICES = ("validation", "seed")
 
 
-def own_setting(choices: Mapping[str, Any]) -> dict[str, Any]:
+def own_config(choices: Mapping[str, Any]) -> dict[str, Any]:
     """The choices that there are for clients that exist already, checked.
 
-    >>> own_setting({"shift": "label"})
+    >>> own_config({"shift": "label"})
     Traceback (most recent call last):
         ...
     ttpfl.errors.DataError: unknown option 'shift' of your own clients. Available: validation, seed
     """
     for name in choices:
         check_known("option", name, CHOICES, DataError, "of your own clients")
-    setting = Setting(**choices)
-    return {name: getattr(setting, name) for name in CHOICES}
+    config = PopulationConfig(**choices)
+    return {name: getattr(config, name) for name in CHOICES}
 
 
-def own_population(data: ClientArrays, validation: float, seed: int) -> tuple[Population, Answers]:
+def own_population(data: ClientArrays, validation: float, seed: int) -> tuple[Population, TargetLabels]:
     """The clients under their own names; images of source clients are shuffled before the split.
 
     Target clients keep the order that their images came in: it may mean something.
@@ -56,7 +56,7 @@ def own_population(data: ClientArrays, validation: float, seed: int) -> tuple[Po
             id=name,
             domain=name,
             corruption=None,
-            facts=data.facts,
+            info=data.info,
             take=partial(_taken, x),
             train_ids=train,
             train_labels=y[train],
@@ -67,10 +67,10 @@ def own_population(data: ClientArrays, validation: float, seed: int) -> tuple[Po
     def target(number: int) -> TargetClient:
         name = targets[number]
         x = data.target[name].x
-        return TargetClient(name, name, None, data.facts, partial(_taken, x), np.arange(len(x)))
+        return TargetClient(name, name, None, data.info, partial(_taken, x), np.arange(len(x)))
 
-    population = Population(Clients(len(names), source), Clients(len(targets), target), data.facts)
-    return population, Answers(population.target, lambda client: data.target[client.id].y)
+    population = Population(Clients(len(names), source), Clients(len(targets), target), data.info)
+    return population, TargetLabels(population.target, lambda client: data.target[client.id].y)
 
 
 def _taken(x: Array, ids: Ids) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttpfl.errors import DataError
-from ttpfl.settings_kit import POSITIVE, integer, number
+from ttpfl.util.settings_kit import POSITIVE, integer, number
 
 Weights = NDArray[np.float64]
 Ids = NDArray[np.int64]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ttpfl.data.extras import extra
 from ttpfl.errors import DataError
-from ttpfl.limits import PICTURE
-from ttpfl.reading import open_regular
-from ttpfl.settings_kit import must_be
+from ttpfl.util.limits import PICTURE
+from ttpfl.util.reading import open_regular
+from ttpfl.util.settings_kit import must_be
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ttpfl.data.extras import extra
 from ttpfl.data.images import Triple
-from ttpfl.data.parallel import Progress, in_parallel
 from ttpfl.data.partition import Ids
 from ttpfl.data.plan import Applied, Plan
 from ttpfl.data.storage import keep_digest
 from ttpfl.errors import DataError
-from ttpfl.files import written_in_one_step
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.parallel import Progress, in_parallel
 
 Array = NDArray[np.uint8]
 

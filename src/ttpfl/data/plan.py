@@ -11,9 +11,9 @@ from ttpfl.data.corruption_names import SOURCE_CORRUPTIONS, TARGET_CORRUPTIONS
 from ttpfl.data.division import Division, Pool, deal, draw
 from ttpfl.data.images import Images
 from ttpfl.data.partition import Ids
-from ttpfl.data.setting import Setting
+from ttpfl.data.population_config import PopulationConfig
 from ttpfl.errors import DataError
-from ttpfl.settings_kit import check_known
+from ttpfl.util.settings_kit import check_known
 
 SAMPLES_DRAWN = 200  # of a client, with replacement, if nothing is asked for
 # What a random number is for: numbers for different purposes never depend on each other.
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 class Plan:
     """Clients 0 to `sources` - 1 are source clients, the others target clients."""
 
-    setting: Setting
+    config: PopulationConfig
     parts: tuple[Part, ...]
     sources: int
 
@@ -56,7 +56,7 @@ class Plan:
     def name(self, client: int) -> str:
         """What the client is called.
 
-        >>> Plan(Setting(), (), sources=240).name(241)
+        >>> Plan(PopulationConfig(), (), sources=240).name(241)
         'target-1'
         """
         return f"source-{client}" if client < self.sources else f"target-{client - self.sources}"
@@ -72,11 +72,11 @@ class Plan:
 
     def corruption(self, client: int) -> Applied | None:
         """What its camera does to the images, where the shift is in the features."""
-        if not self.setting.kind.features:
+        if not self.config.kind.features:
             return None
-        own = client < self.sources or self.setting.in_distribution
+        own = client < self.sources or self.config.in_distribution
         names = SOURCE_CORRUPTIONS if own else TARGET_CORRUPTIONS
-        random = np.random.default_rng((self.setting.seed, _CORRUPTION, client))
+        random = np.random.default_rng((self.config.seed, _CORRUPTION, client))
         return Applied(names[random.integers(len(names))], int(random.integers(1, 6)))
 
 
@@ -85,7 +85,7 @@ def check_separate(divided: Plan) -> None:
 
     >>> from ttpfl.data.division import Dealt
     >>> shared = Dealt(np.array([4, 7, 4]), ends=np.array([1, 3]))
-    >>> check_separate(Plan(Setting(), (Part("all", shared),), sources=1))
+    >>> check_separate(Plan(PopulationConfig(), (Part("all", shared),), sources=1))
     Traceback (most recent call last):
         ...
     ttpfl.errors.DataError: image 4 is in more than one client
@@ -108,60 +108,60 @@ def split(ids: Ids, validation: float) -> tuple[Ids, Ids]:
     return ids[: len(ids) - held_back], ids[len(ids) - held_back :]
 
 
-def plan(images: Images, setting: Setting) -> Plan:
+def plan(images: Images, config: PopulationConfig) -> Plan:
     """Divide the images over clients.
 
     >>> from ttpfl.data import load
-    >>> made = plan(load("digits"), Setting(shift="domain", held_out="uci"))
+    >>> made = plan(load("digits"), PopulationConfig(shift="domain", held_out="uci"))
     >>> len(made), made.sources, made.name(30), made.domain(30), made.corruption(30)
     (40, 30, 'target-0', 'uci', None)
     """
-    labels, classes = images.y, len(images.facts.classes)
-    if not setting.partition_rule.by_class:
+    labels, classes = images.y, len(images.info.classes)
+    if not config.partition_rule.by_class:
         labels, classes = np.zeros_like(labels), 1
-    if setting.kind.domains:
-        return _by_domain(images, setting, labels, classes)
-    clients = setting.source_clients + setting.target_clients
-    domain = images.facts.domains[0] if len(images.facts.domains) == 1 else "all"
-    if not setting.replacement:
-        parts = [Part(domain, _divided(Pool.of(labels, classes), clients, setting, 0))]
+    if config.kind.domains:
+        return _by_domain(images, config, labels, classes)
+    clients = config.source_clients + config.target_clients
+    domain = images.info.domains[0] if len(images.info.domains) == 1 else "all"
+    if not config.replacement:
+        parts = [Part(domain, _divided(Pool.of(labels, classes), clients, config, 0))]
     else:
-        part = setting.target_clients / clients
-        source, target = _separated(Pool.of(labels, classes), labels, part, setting.seed)
+        part = config.target_clients / clients
+        source, target = _separated(Pool.of(labels, classes), labels, part, config.seed)
         parts = [
-            Part(domain, _divided(source, setting.source_clients, setting, 0)),
-            Part(domain, _divided(target, setting.target_clients, setting, 1)),
+            Part(domain, _divided(source, config.source_clients, config, 0)),
+            Part(domain, _divided(target, config.target_clients, config, 1)),
         ]
-    return Plan(setting, tuple(parts), setting.source_clients)
+    return Plan(config, tuple(parts), config.source_clients)
 
 
-def _by_domain(images: Images, setting: Setting, labels: NDArray[np.int64], classes: int) -> Plan:
+def _by_domain(images: Images, config: PopulationConfig, labels: NDArray[np.int64], classes: int) -> Plan:
     """Source clients in all domains but the one that is held out, which has the target clients."""
-    domains = images.facts.domains
+    domains = images.info.domains
     if len(domains) < 2:
-        raise DataError(f"{images.facts.name} has one domain only: choose another shift than 'domain'")
-    if setting.held_out is None:
+        raise DataError(f"{images.info.name} has one domain only: choose another shift than 'domain'")
+    if config.held_out is None:
         raise DataError(f"which domain is held out? Pass held_out=, one of: {', '.join(domains)}")
-    check_known("domain", setting.held_out, domains, DataError)
+    check_known("domain", config.held_out, domains, DataError)
     parts = []
-    for number in sorted(range(len(domains)), key=lambda number: domains[number] == setting.held_out):
+    for number in sorted(range(len(domains)), key=lambda number: domains[number] == config.held_out):
         pool = Pool.of(labels, classes, np.flatnonzero(images.domain == number))
         try:
-            division = _divided(pool, setting.clients_per_domain, setting, number)
+            division = _divided(pool, config.clients_per_domain, config, number)
         except DataError as error:
             error.add_note(f"in domain {domains[number]}")
             raise
         parts.append(Part(domains[number], division))
-    return Plan(setting, tuple(parts), setting.clients_per_domain * (len(domains) - 1))
+    return Plan(config, tuple(parts), config.clients_per_domain * (len(domains) - 1))
 
 
-def _divided(pool: Pool, clients: int, setting: Setting, number: int) -> Division:
-    rule, skew = setting.partition_rule, setting.quantity_skew
-    if setting.replacement:
-        samples = SAMPLES_DRAWN if setting.samples is None else setting.samples
-        return draw(pool, clients, rule, samples, skew, (setting.seed, _DRAW, number))
-    random = np.random.default_rng((setting.seed, _DEAL, number))
-    return deal(pool, clients, rule, setting.samples, skew, random)
+def _divided(pool: Pool, clients: int, config: PopulationConfig, number: int) -> Division:
+    rule, skew = config.partition_rule, config.quantity_skew
+    if config.replacement:
+        samples = SAMPLES_DRAWN if config.samples is None else config.samples
+        return draw(pool, clients, rule, samples, skew, (config.seed, _DRAW, number))
+    random = np.random.default_rng((config.seed, _DEAL, number))
+    return deal(pool, clients, rule, config.samples, skew, random)
 
 
 def _separated(pool: Pool, labels: NDArray[np.int64], target: float, seed: int) -> tuple[Pool, Pool]:

@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple, TypeVar, overload
 from ttpfl.data.augmentation import AUGMENTATIONS
 from ttpfl.data.client_arrays import ClientArrays
 from ttpfl.data.download import fetch
-from ttpfl.data.images import Facts, Images
-from ttpfl.data.own_clients import own_setting
-from ttpfl.data.setting import setting_of
+from ttpfl.data.images import DatasetInfo, Images
+from ttpfl.data.own_clients import own_config
+from ttpfl.data.population_config import config_of
 from ttpfl.errors import DataError, DataMissingError
-from ttpfl.settings_kit import Rule, check_known, find
+from ttpfl.util.settings_kit import Rule, check_known, find
 
 log = logging.getLogger("ttpfl")
 
@@ -27,26 +27,26 @@ Loader = Callable[..., Images | ClientArrays]
 L = TypeVar("L", bound=Loader)
 
 
-class _Entry(NamedTuple):
-    facts: Facts
+class _Loader(NamedTuple):
+    info: DatasetInfo
     loader: Loader
 
 
-_entries: dict[str, _Entry] = {}
+_entries: dict[str, _Loader] = {}
 
 
-def dataset(facts: Facts) -> Callable[[L], L]:
-    """Register a loader `(directory, **options)` under the name in `facts`.
+def dataset(info: DatasetInfo) -> Callable[[L], L]:
+    """Register a loader `(directory, **options)` under the name in `info`.
 
     The loader raises a DataMissingError for files that are not there; `load` adds what to do about it. If an
     option's type is `Annotated[..., check]`, and not the text of that, its value is checked before anything
-    is loaded: `check` is a rule of `ttpfl.settings_kit`, or is called as `check(name, value)`.
+    is loaded: `check` is a rule of `ttpfl.util.settings_kit`, or is called as `check(name, value)`.
     """
 
     def register(loader: L) -> L:
-        if facts.name in _entries:
-            raise DataError(f"there is already a data set {facts.name!r}: choose another name")
-        _entries[facts.name] = _Entry(facts, loader)
+        if info.name in _entries:
+            raise DataError(f"there is already a data set {info.name!r}: choose another name")
+        _entries[info.name] = _Loader(info, loader)
         return loader
 
     return register
@@ -61,13 +61,13 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_entries))
 
 
-def facts(name: str) -> Facts:
+def dataset_info(name: str) -> DatasetInfo:
     """What is known about a data set without loading it.
 
-    >>> facts("cifar10").classes[:3]
+    >>> dataset_info("cifar10").classes[:3]
     ('airplane', 'automobile', 'bird')
     """
-    return _entry(name).facts
+    return _entry(name).info
 
 
 def options(name: str) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def client_choices(name: str) -> dict[str, Any]:
     >>> client_choices("cifar100")["ratio"], client_choices("arrays")
     (51.0, {'validation': 0.2, 'seed': 0})
     """
-    known = facts(name)
-    return asdict(setting_of(known.defaults, {})) if known.classes else own_setting({})
+    known = dataset_info(name)
+    return asdict(config_of(known.defaults, {})) if known.classes else own_config({})
 
 
 def check_options(name: str, given: Mapping[str, Any]) -> None:
@@ -120,7 +120,7 @@ def is_there(name: str, data_dir: str | PathLike[str] | None = None) -> bool:
     >>> is_there("digits"), is_there("cifar10", "no such directory")
     (True, False)
     """
-    places, directory = facts(name).places, data_directory(data_dir)
+    places, directory = dataset_info(name).places, data_directory(data_dir)
     return not places or any(True for place in places for _ in directory.glob(place))
 
 
@@ -165,17 +165,17 @@ def load(
         if not download:
             if name in OWN and not os.environ.get(ENVIRONMENT) and directory == data_directory():
                 raise DataMissingError(
-                    f"{name} is your own data: pass data_dir=, a directory with {entry.facts.instructions}"
+                    f"{name} is your own data: pass data_dir=, a directory with {entry.info.instructions}"
                 ) from None
             what = missing if directory.exists() else f"the data directory {directory} does not exist"
-            raise DataMissingError(f"{what}. {_advice(entry.facts, directory)}") from None
-        _download(entry.facts, directory)
+            raise DataMissingError(f"{what}. {_advice(entry.info, directory)}") from None
+        _download(entry.info, directory)
         found = entry.loader(directory, **options)
-    full = entry.facts.samples
+    full = entry.info.samples
     if isinstance(found, Images) and full and len(found) != full:
         log.warning("%s in %s has %d images; the complete set has %d", name, directory, len(found), full)
     if augmentation:
-        found = replace(found, facts=replace(found.facts, augmentation=augmentation))
+        found = replace(found, info=replace(found.info, augmentation=augmentation))
     return found
 
 
@@ -192,25 +192,25 @@ def data_directory(data_dir: str | PathLike[str] | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ttpfl"
 
 
-def _entry(name: str) -> _Entry:
+def _entry(name: str) -> _Loader:
     return find("data set", name, {known: _entries[known] for known in names()}, DataError)
 
 
-def _download(facts: Facts, directory: Path) -> None:
-    if not facts.files:
-        raise DataMissingError(f"{facts.name} cannot be downloaded. {_advice(facts, directory)}")
+def _download(info: DatasetInfo, directory: Path) -> None:
+    if not info.files:
+        raise DataMissingError(f"{info.name} cannot be downloaded. {_advice(info, directory)}")
     try:
-        for file in facts.files:
+        for file in info.files:
             fetch(file, directory)
     except DataError as error:
-        raise DataError(f"{error}. Without the network: {_advice(facts, directory)}") from error
+        raise DataError(f"{error}. Without the network: {_advice(info, directory)}") from error
 
 
-def _advice(facts: Facts, directory: Path) -> str:
-    advice = f"Put {facts.instructions} into {directory} (data_dir= or {ENVIRONMENT} names another directory)"
-    if facts.files:
-        advice += f", or let load({facts.name!r}, download=True) fetch it"
-        advice += f"; `ttpfl data info {facts.name}` shows the addresses"
-    elif facts.homepage:
-        advice += f". See {facts.homepage}"
+def _advice(info: DatasetInfo, directory: Path) -> str:
+    advice = f"Put {info.instructions} into {directory} (data_dir= or {ENVIRONMENT} names another directory)"
+    if info.files:
+        advice += f", or let load({info.name!r}, download=True) fetch it"
+        advice += f"; `ttpfl data info {info.name}` shows the addresses"
+    elif info.homepage:
+        advice += f". See {info.homepage}"
     return advice

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.clients import Answers, Client, SourceClient, TargetClient
+from ttpfl.data.clients import Client, SourceClient, TargetClient, TargetLabels
 from ttpfl.data.extras import extra
 from ttpfl.data.federate import Federated
 from ttpfl.data.manifest import Manifest
 from ttpfl.data.partition import Ids
 from ttpfl.data.pixels import Array
-from ttpfl.files import written_in_one_step
+from ttpfl.util.files import written_in_one_step
 
 COLUMNS = 10  # images of a client
 ROWS = {"source": 6, "target": 4}  # clients in the contact sheet
@@ -50,7 +50,7 @@ class _Part:
 def show(federated: Federated, path: str | PathLike[str]) -> None:
     """Write a PNG with images of some clients, and the number of images per client and class.
 
-    It shows labels of target clients, where they are known: it is for people, as `Answers` is.
+    It shows labels of target clients, where they are known: it is for people, as `TargetLabels` is.
 
     >>> import os, tempfile
     >>> from ttpfl.data import federate
@@ -59,7 +59,7 @@ def show(federated: Federated, path: str | PathLike[str]) -> None:
     >>> os.listdir(os.path.dirname(path))
     ['clients.png']
     """
-    parts, classes = _parts(federated), federated.population.facts.classes
+    parts, classes = _parts(federated), federated.population.info.classes
     width = min(max(4.0, 0.34 * len(classes)), 11.0)  # of the heat map
     below = 0.35 + 0.075 * max(map(len, classes), default=0)
     body = _body(parts)
@@ -106,7 +106,7 @@ def varied(clients: Sequence[Client], count: int) -> list[int]:
 
 def _parts(federated: Federated) -> list[_Part]:
     population, answers, _ = federated
-    classes, parts = len(population.facts.classes), []
+    classes, parts = len(population.info.classes), []
     groups: dict[str, Sequence[Client]] = {"source": population.source, "target": population.target}
     for name, group in groups.items():
         numbers = np.unique(np.linspace(0, len(group) - 1, min(len(group), LISTED)).astype(int))
@@ -117,7 +117,7 @@ def _parts(federated: Federated) -> list[_Part]:
     return parts
 
 
-def _counts(client: Client, answers: Answers, classes: int) -> NDArray[np.float64]:
+def _counts(client: Client, answers: TargetLabels, classes: int) -> NDArray[np.float64]:
     if isinstance(client, SourceClient):
         labels = np.concatenate([client.train_labels, client.validation_labels])
     else:
@@ -130,17 +130,17 @@ def _counts(client: Client, answers: Answers, classes: int) -> NDArray[np.float6
 
 
 def _title(federated: Federated) -> str:
-    facts, setting = federated.population.facts, federated.manifest.setting
-    if "shift" not in setting:
-        return facts.title
-    held_out = f" ({setting['held_out']} held out)" if setting["held_out"] else ""
-    shift = "no shift" if setting["shift"] == "none" else f"{setting['shift']} shift"
-    return f"{facts.title} \N{EN DASH} {shift}{held_out}"
+    info, config = federated.population.info, federated.manifest.config
+    if "shift" not in config:
+        return info.title
+    held_out = f" ({config['held_out']} held out)" if config["held_out"] else ""
+    shift = "no shift" if config["shift"] == "none" else f"{config['shift']} shift"
+    return f"{info.title} \N{EN DASH} {shift}{held_out}"
 
 
 def _subtitle(manifest: Manifest, parts: list[_Part]) -> str:
     sizes = ", ".join(f"{part.size} {part.name} clients" for part in parts)
-    return f"{manifest.data['name']}: {sizes}, seed {manifest.setting['seed']}"
+    return f"{manifest.data['name']}: {sizes}, seed {manifest.config['seed']}"
 
 
 def _first(client: Client) -> Ids:
@@ -152,7 +152,7 @@ def _first(client: Client) -> Ids:
 def _row(parts: list[_Part]) -> float:
     """Height of a row of the contact sheet."""
     rows = sum(len(part.rows) for part in parts)
-    height, width = parts[0].clients[0].facts.image_size
+    height, width = parts[0].clients[0].info.image_size
     return min((BODY - _headings(parts)) / rows, SHEET / COLUMNS * height / width)
 
 
@@ -169,7 +169,7 @@ def _body(parts: list[_Part]) -> float:
 
 def _draw_sheet(axes: Any, parts: list[_Part]) -> None:
     row = _row(parts)
-    height, width = parts[0].clients[0].facts.image_size
+    height, width = parts[0].clients[0].info.image_size
     top = HEADING
     for part in parts:
         extent = row * len(part.rows)
@@ -187,7 +187,7 @@ def _draw_sheet(axes: Any, parts: list[_Part]) -> None:
 
 def _sheet(clients: list[Client]) -> Array:
     """The clients' images, a row each, on white."""
-    height, width = clients[0].facts.image_size
+    height, width = clients[0].info.image_size
     gap = max(1, round(0.06 * max(height, width)))
     sheet = np.full((len(clients), height + gap, COLUMNS, width + gap, 3), 255, np.uint8)
     for row, client in zip(sheet, clients, strict=True):

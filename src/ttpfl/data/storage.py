@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from ttpfl.data.images import File
 from ttpfl.errors import DataError, LimitError
-from ttpfl.files import written_in_one_step
-from ttpfl.limits import ARRAYS
-from ttpfl.npy import check_npz, unpacked_size
-from ttpfl.reading import open_regular, read_bytes
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.limits import ARRAYS
+from ttpfl.util.npy import check_npz, unpacked_size
+from ttpfl.util.reading import open_regular, read_bytes
 
 log = logging.getLogger("ttpfl")
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ttpfl.lazy import attributes
+from ttpfl.util.lazy import attributes
 
 if TYPE_CHECKING:
     from ttpfl.evaluation.comparison import compare, gather

@@ -10,20 +10,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ttpfl.core.direction import check_finite
+from ttpfl.core.inputs import client_batches
+from ttpfl.core.network import model_hash, weights_hash
 from ttpfl.data.clients import SourceClient
-from ttpfl.data.parallel import cores, in_order
-from ttpfl.direction import check_finite
 from ttpfl.errors import BatchError, DataError
 from ttpfl.evaluation.cost import plain_seconds
 from ttpfl.evaluation.evaluator import Evaluator, plain
 from ttpfl.evaluation.memory import extra_bytes
 from ttpfl.evaluation.rows import Journal, Row
-from ttpfl.inputs import client_batches
-from ttpfl.methods.base import Knowledge, Method, Summary, add
-from ttpfl.network import model_hash, weights_hash
+from ttpfl.methods.base import Method, SourceInfo, Summary, add
 from ttpfl.results.comparison import Comparison
 from ttpfl.results.runs import bare_entry, bare_run, columns, stream_config
-from ttpfl.threads import single_thread
+from ttpfl.util.parallel import cores, in_order
+from ttpfl.util.threads import single_thread
 
 
 def gather(
@@ -47,7 +47,7 @@ def gather(
 def compare(
     model: nn.Module,
     evaluator: Evaluator,
-    methods: Sequence[tuple[Method, Knowledge]],
+    methods: Sequence[tuple[Method, SourceInfo]],
     *,
     run_dir: str | PathLike[str] | None = None,
     workers: int | None = None,
@@ -67,7 +67,7 @@ def compare(
     >>> population, answers, _ = data.federate("digits", shift="none", source_clients=8, target_clients=2)
     >>> evaluator = Evaluator(population.target[:1], answers, batch_size=200)
     >>> model = models.shallow_cnn(10, image_size=28).eval()
-    >>> found = compare(model, evaluator, [(methods.make("none"), Knowledge())], workers=0)
+    >>> found = compare(model, evaluator, [(methods.make("none"), SourceInfo())], workers=0)
     >>> found.methods, len(found.of("none", "accuracy"))
     (['none'], 1)
     """
@@ -91,8 +91,8 @@ def compare(
         journal.add(keys[missing[position]], row)
         if progress is not None:
             progress(len(jobs) - len(missing) + position + 1, len(jobs))
-    facts = evaluator.target[0].facts
-    run = bare_run(facts.name, setting["images"], facts.classes, people)
+    info = evaluator.target[0].info
+    run = bare_run(info.name, setting["images"], info.classes, people)
     run |= {"seed": evaluator.seed, "config": stream_config(setting), "setting": setting}
     rows = [journal.rows[key] for key in keys]
     for number, (method, _) in enumerate(methods):
@@ -109,11 +109,11 @@ def _check_once(names: Sequence[str]) -> None:
         )
 
 
-def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, knowledge: Knowledge) -> Row:
-    personal, name = method.personal(model, knowledge), evaluator.target[client].id
+def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, source_info: SourceInfo) -> Row:
+    adapter, name = method.adapter(model, source_info), evaluator.target[client].id
     batches = evaluator.stream(client)[0]
     try:
-        figures, seconds = evaluator.judge(client, personal)
+        figures, seconds = evaluator.judge(client, adapter)
     except BatchError as error:
         reason = _fault_of(model, batches) or error
         raise BatchError(f"{method.name} fails at client {name!r}: {reason}") from error
@@ -123,7 +123,7 @@ def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, kn
         "config": asdict(method),
         "client": name,
         **figures,
-        "cost": {"time": cost, "extra_bytes": extra_bytes(personal, model)},
+        "cost": {"time": cost, "extra_bytes": extra_bytes(adapter, model)},
     }
 
 
@@ -144,7 +144,7 @@ def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:
     images = hashlib.sha256()
     for number in evaluator.clients():
         client = evaluator.target[number]
-        images.update(repr((client.facts.name, client.corruption)).encode())
+        images.update(repr((client.info.name, client.corruption)).encode())
         order = evaluator.positions(client)
         images.update(client.ids[order].tobytes())
         images.update(evaluator.labels(client)[order].tobytes())
@@ -159,7 +159,7 @@ def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:
     }
 
 
-def _hash_of(knowledge: Knowledge) -> str:
-    said = [(kind, rates.values.tolist()) for kind, rates in knowledge.rates.items()]
-    told = [(name, tensor.tolist()) for name, tensor in knowledge.summary.items()]
+def _hash_of(source_info: SourceInfo) -> str:
+    said = [(kind, rates.values.tolist()) for kind, rates in source_info.rates.items()]
+    told = [(name, tensor.tolist()) for name, tensor in source_info.summary.items()]
     return hashlib.sha256(repr([said, told]).encode()).hexdigest()

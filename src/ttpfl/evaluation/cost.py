@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ttpfl.arithmetic import channels_last
+from ttpfl.core.torch_overrides import channels_last
 from ttpfl.evaluation.evaluator import plain
 
 
@@ -21,11 +21,11 @@ def plain_seconds(model: nn.Module, batches: Sequence[Tensor]) -> float:
     True
     """
     model_alone = plain(model)
-    relaid = [channels_last(batch) for batch in batches]
+    in_channels_last = [channels_last(batch) for batch in batches]
     seconds = []
     for _ in range(2):
         begin = time.perf_counter()
-        for batch in relaid:
+        for batch in in_channels_last:
             model_alone(batch)
         seconds.append(time.perf_counter() - begin)
     return min(seconds)

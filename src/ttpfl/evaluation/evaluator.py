@@ -10,17 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ttpfl.data.clients import Answers, TargetClient
+from ttpfl.core.inputs import Inputs
+from ttpfl.core.personalizer import Personalizer
+from ttpfl.core.rates import Mode, Rates
+from ttpfl.core.runner import Runner
+from ttpfl.data.clients import TargetClient, TargetLabels
 from ttpfl.data.partition import Ids
 from ttpfl.errors import DataError
 from ttpfl.evaluation.metrics import figures
 from ttpfl.evaluation.streams import order_of
-from ttpfl.inputs import Inputs
-from ttpfl.personalizer import Personalizer
-from ttpfl.rates import Mode, Rates
 from ttpfl.results.schema import Client, Corruption
-from ttpfl.runner import Runner
-from ttpfl.settings_kit import integer
+from ttpfl.util.settings_kit import integer
 
 Predictor = Callable[[Tensor], Tensor]
 """From a batch of images to logits; it may learn from the batch, but gets nothing else."""
@@ -47,7 +47,7 @@ class Evaluator:
     """
 
     target: Sequence[TargetClient]
-    answers: Answers
+    answers: TargetLabels
     batch_size: int = 20
     order: str = "iid"
     seed: int = 0
@@ -64,14 +64,14 @@ class Evaluator:
         """These clients as results have them."""
         found = [(client, self.labels(client)) for client in map(self.target.__getitem__, self.clients())]
         if not found:
-            names = ", ".join(sorted({client.facts.name for client in self.target}))
+            names = ", ".join(sorted({client.info.name for client in self.target}))
             raise DataError(f"nobody knows the labels of the target clients of {names}: nothing to see")
         return [
             {
                 "id": client.id,
                 "domain": client.domain,
                 "corruption": cast(Corruption | None, client.corruption and client.corruption._asdict()),
-                "labels": np.bincount(labels, minlength=len(client.facts.classes)).tolist(),
+                "labels": np.bincount(labels, minlength=len(client.info.classes)).tolist(),
                 "size": len(client),
             }
             for client, labels in found

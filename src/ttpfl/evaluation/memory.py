@@ -6,15 +6,15 @@ from typing import Any
 from torch import Tensor, nn
 
 
-def extra_bytes(personal: object, model: nn.Module) -> int:
+def extra_bytes(adapter: object, model: nn.Module) -> int:
     """Bytes of all tensors that an instance holds, less those of one model.
 
-    >>> from ttpfl.methods import Knowledge, make
+    >>> from ttpfl.methods import SourceInfo, make
     >>> model = nn.Linear(3, 2)
-    >>> extra_bytes(make("none").personal(model, Knowledge()), model)
+    >>> extra_bytes(make("none").adapter(model, SourceInfo()), model)
     0
     """
-    return max(0, _bytes(_tensors(personal)) - _bytes([*model.parameters(), *model.buffers()]))
+    return max(0, _bytes(_tensors(adapter)) - _bytes([*model.parameters(), *model.buffers()]))
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

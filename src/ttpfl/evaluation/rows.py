@@ -10,10 +10,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.errors import DataError
-from ttpfl.files import written_in_one_step
-from ttpfl.reading import parse_json, read_bytes
+from ttpfl.util.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.reading import parse_json, read_bytes
 
 log = logging.getLogger("ttpfl")
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttpfl.errors import DataError
-from ttpfl.settings_kit import find
+from ttpfl.util.settings_kit import find
 
 Order = Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]
 

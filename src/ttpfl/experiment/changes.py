@@ -6,7 +6,7 @@ from typing import Any
 
 from ttpfl.errors import RecipeError
 from ttpfl.experiment.config import Tree
-from ttpfl.reading import toml_or_text
+from ttpfl.util.reading import toml_or_text
 
 Keys = tuple[str, ...]
 """The way to a value through tables."""

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
-from ttpfl.data.own_clients import own_setting
-from ttpfl.data.registry import check_options, facts
-from ttpfl.data.setting import setting_of
+from ttpfl.data.own_clients import own_config
+from ttpfl.data.population_config import config_of
+from ttpfl.data.registry import check_options, dataset_info
 from ttpfl.errors import DataError, MethodError, RecipeError
 from ttpfl.experiment.config import Config, Data, located
-from ttpfl.federation.model_work import algorithm_of
+from ttpfl.federation.work.model_work import algorithm_of
 from ttpfl.methods import Method, make
 from ttpfl.methods.fixed_rates import FixedRates
 from ttpfl.models.build import MODELS, build
-from ttpfl.settings_kit import NUMBER, as_type, check_known, must_be
+from ttpfl.util.settings_kit import NUMBER, as_type, check_known, must_be
 
 
 def check_config(config: Config) -> None:
@@ -91,17 +91,17 @@ def check_paper(paper: Mapping[str, Any], cases: Iterable[str] | None) -> None:
 
 
 def _check_data(data: Data) -> None:
-    known = facts(data.name)
+    known = dataset_info(data.name)
     with located("options"):
         check_options(data.name, data.options)
     if not known.classes:  # found in the user's own data
-        own_setting(data.choices)
+        own_config(data.choices)
         return
-    setting = setting_of(known.defaults, data.choices)
-    if setting.kind.domains and setting.held_out is None:
+    config = config_of(known.defaults, data.choices)
+    if config.kind.domains and config.held_out is None:
         raise RecipeError(must_be("held_out", f"set to one of {', '.join(known.domains)}", None))
-    if setting.held_out is not None:
-        check_known("domain", setting.held_out, known.domains, DataError)
+    if config.held_out is not None:
+        check_known("domain", config.held_out, known.domains, DataError)
 
 
 def _check_network(name: str) -> None:

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self, get_type_hints
 
 from ttpfl.data.manifest import as_json
+from ttpfl.data.population_config import PopulationConfig
 from ttpfl.data.registry import client_choices, options
-from ttpfl.data.setting import Setting
 from ttpfl.errors import RecipeError, TtpflError
 from ttpfl.evaluation.streams import ORDERS
 from ttpfl.federation.settings import LearnSettings, TrainSettings, with_new_names
-from ttpfl.settings_kit import as_table, integer, one_of
+from ttpfl.util.settings_kit import as_table, integer, one_of
 
 Tree = dict[str, Any]
 """Tables within tables, as TOML has them."""
@@ -22,7 +22,7 @@ NO_KEYS = (SEEDED, "workers")  # workers are the machine's business: `ttpfl run 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set, its options, and the fields of `Setting` that are not left at its own defaults."""
+    """A data set, its options, and the fields of `PopulationConfig` that are not left at its own defaults."""
 
     name: str = "cifar10"
     """One of `ttpfl data list`."""
@@ -140,7 +140,7 @@ def keys(section: str) -> dict[str, Any]:
     kind = SECTIONS[section]
     types = get_type_hints(kind, include_extras=True)
     if kind is Data:
-        types = {"name": str, "options": dict, **get_type_hints(Setting, include_extras=True)}
+        types = {"name": str, "options": dict, **get_type_hints(PopulationConfig, include_extras=True)}
     return {name: types[name] for name in types if name not in NO_KEYS}
 
 

@@ -2,20 +2,20 @@
 
 from ttpfl.experiment import stages
 from ttpfl.experiment.config import Config
-from ttpfl.experiment.recipe import Entry, Recipe
+from ttpfl.experiment.context import ExperimentContext
+from ttpfl.experiment.recipe import MethodSpec, Recipe
 from ttpfl.experiment.stages import Chosen
-from ttpfl.experiment.workshop import Workshop
 from ttpfl.methods import make
 
 
-def chosen(recipe: Recipe, shop: Workshop, case: str, seed: int, entry: Entry) -> Chosen:
+def chosen(recipe: Recipe, shop: ExperimentContext, case: str, seed: int, entry: MethodSpec) -> Chosen:
     """An entry's method with its hyper-parameters: the recipe's, or tuned, or the defaults."""
     config, method = recipe.config(case, seed), make(entry.method, **entry.config)
     rates = rates_of(recipe, case, seed, entry)
     return Chosen(method, rates) if entry.config else stages.tuned(shop, config, method, rates)
 
 
-def rates_of(recipe: Recipe, case: str, seed: int, entry: Entry) -> Config | None:
+def rates_of(recipe: Recipe, case: str, seed: int, entry: MethodSpec) -> Config | None:
     """Where an entry's rates are learned; None if it needs none."""
     needs = make(entry.method, **entry.config).needs_rates
     return None if needs is None else recipe.rates_config(case, seed, entry, needs)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ttpfl._version import __version__
-from ttpfl.data.parallel import cores
+from ttpfl.util.parallel import cores
 
 
 def versions() -> dict[str, str]:

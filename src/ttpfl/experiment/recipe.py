@@ -13,8 +13,8 @@ from ttpfl.experiment.changes import Keys, leaves, parsed, says
 from ttpfl.experiment.checks import check_config, check_finite, check_modules, check_paper, checked_method
 from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, located, merged
 from ttpfl.experiment.toml import dotted
-from ttpfl.reading import read_toml
-from ttpfl.settings_kit import as_table, as_type, check_known, find, must_be
+from ttpfl.util.reading import read_toml
+from ttpfl.util.settings_kit import as_table, as_type, check_known, find, must_be
 
 TOP = {
     "title": str, "question": str, "kind": str, "seeds": list, "methods": list, "entries": list,
@@ -28,7 +28,7 @@ OF_TOY = ("title", "question", "kind", "seeds", "paper")  # nothing else decides
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodSpec:
     """One line of the comparison: a method, and where its rates come from."""
 
     label: str
@@ -88,11 +88,11 @@ class Recipe:
         return [name for name in cases if name in only]
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[MethodSpec]:
         """What is compared: plain methods by name, then those with something special to them."""
-        plain = [Entry(name, name, {}, {}) for name in self.tree.get("methods", [])]
+        plain = [MethodSpec(name, name, {}, {}) for name in self.tree.get("methods", [])]
         return plain + [
-            Entry(said["label"], said["method"], said.get("config", {}), said.get("rates", {}))
+            MethodSpec(said["label"], said["method"], said.get("config", {}), said.get("rates", {}))
             for said in self.tree.get("entries", [])
         ]
 
@@ -109,7 +109,7 @@ class Recipe:
         """A case with everything decided."""
         return Config.of(merged(self._sections(), self.said_by(case)), seed)
 
-    def rates_config(self, case: str, seed: int, entry: Entry, kind: str) -> Config:
+    def rates_config(self, case: str, seed: int, entry: MethodSpec, kind: str) -> Config:
         """Where the rates of an entry are learned: `kind` is what the method needs."""
         tree = merged(merged(self._sections(), self.said_by(case)), entry.rates)
         return Config.of(merged(tree, {} if kind == "all" else {"learn": {"only": kind}}), seed)

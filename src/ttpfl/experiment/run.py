@@ -9,21 +9,20 @@ from itertools import product
 from pathlib import Path
 from typing import cast
 
-from ttpfl.data.parallel import Progress
 from ttpfl.errors import BatchError, FederationError, MethodError, RatesError
 from ttpfl.experiment import stages
 from ttpfl.experiment.config import Config, located
+from ttpfl.experiment.context import ExperimentContext
 from ttpfl.experiment.entries import chosen, rates_of, tunes
 from ttpfl.experiment.provenance import machine, versions
-from ttpfl.experiment.recipe import COMPARISON, TOY, Recipe
-from ttpfl.experiment.recipe import Entry
+from ttpfl.experiment.recipe import COMPARISON, TOY, MethodSpec, Recipe
 from ttpfl.experiment.samples import samples
 from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.toy_runs import toy_runs
-from ttpfl.experiment.workshop import Workshop
-from ttpfl.federation.roster import Roster
+from ttpfl.federation.engine.client_pool import ClientPool
 from ttpfl.results.files import RESULTS, SAMPLES, write
-from ttpfl.results.schema import FORMAT, MethodResult, LearnedRates, Results, Run, Tuning
+from ttpfl.results.schema import FORMAT, LearnedRates, MethodResult, Results, Run, Tuning
+from ttpfl.util.parallel import Progress
 
 log = logging.getLogger("ttpfl")
 
@@ -33,7 +32,7 @@ Begin = Callable[[str], None]
 """Told which of a run's stages comes now."""
 
 
-def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results:
+def run(recipe: Recipe, shop: ExperimentContext, out: Path, command: str = "") -> Results:
     """Compute what is not there yet, and write `results.json` and `samples.json` into `out`.
 
     Interrupted at any point, it goes on there when it is called again.
@@ -68,7 +67,7 @@ def run(recipe: Recipe, shop: Workshop, out: Path, command: str = "") -> Results
     return cast(Results, write(out / RESULTS, results))
 
 
-def compared(recipe: Recipe, shop: Workshop) -> list[Run]:
+def compared(recipe: Recipe, shop: ExperimentContext) -> list[Run]:
     """Methods at the target clients of every case and seed.
 
     A line that fails does not keep the others from being computed; but results without it would look as if
@@ -89,14 +88,16 @@ def compared(recipe: Recipe, shop: Workshop) -> list[Run]:
     return runs
 
 
-def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str], begin: Begin) -> Run:
+def run_case(
+    recipe: Recipe, shop: ExperimentContext, case: str, seed: int, failures: list[str], begin: Begin
+) -> Run:
     """One case and seed: the clients, the model, and every entry at every target client."""
     config = recipe.config(case, seed)
     begin(CLIENTS)
     people = stages.population(shop, config)
     if recipe.learns:
         sources = shop.clients(config).population.source
-        Roster(sources).cohort(config.learn.cohort)  # an error now, and not after training
+        ClientPool(sources).cohort(config.learn.cohort)  # an error now, and not after training
     begin(TRAINING)
     return {
         "case": case,
@@ -110,15 +111,15 @@ def run_case(recipe: Recipe, shop: Workshop, case: str, seed: int, failures: lis
 
 
 def _entries(
-    recipe: Recipe, shop: Workshop, case: str, seed: int, failures: list[str], begin: Begin
+    recipe: Recipe, shop: ExperimentContext, case: str, seed: int, failures: list[str], begin: Begin
 ) -> list[MethodResult]:
     """Every entry through all stages; one that fails is noted, and goes no further."""
 
-    def trying(entry: Entry) -> AbstractContextManager[None]:
+    def trying(entry: MethodSpec) -> AbstractContextManager[None]:
         return _put_off(failures, entry.label, _place(case, seed))
 
     begin(LEARNING)
-    able, ready, entries = list[Entry](), list[tuple[Entry, Chosen]](), list[MethodResult]()
+    able, ready, entries = list[MethodSpec](), list[tuple[MethodSpec, Chosen]](), list[MethodResult]()
     for entry in recipe.entries:
         with trying(entry):
             if (rates := rates_of(recipe, case, seed, entry)) is not None:
@@ -140,7 +141,7 @@ def _entries(
     return entries
 
 
-def _begin(recipe: Recipe, shop: Workshop, run: int, place: str, stage: str) -> None:
+def _begin(recipe: Recipe, shop: ExperimentContext, run: int, place: str, stage: str) -> None:
     """Tell whoever watches which stage of how many this is, over all cases and seeds."""
     planned = [CLIENTS, TRAINING, *[LEARNING] * recipe.learns, *[TUNING] * tunes(recipe), COMPARING]
     runs = len(recipe.cases) * len(recipe.seeds)
@@ -164,7 +165,9 @@ def _put_off(failures: list[str], label: str, place: str) -> Iterator[None]:
         log.warning("%s (%s): %s; going on with the other lines", label, place, error)
 
 
-def _compared(shop: Workshop, config: Config, entry: Entry, found: Chosen, progress: Progress) -> MethodResult:
+def _compared(
+    shop: ExperimentContext, config: Config, entry: MethodSpec, found: Chosen, progress: Progress
+) -> MethodResult:
     return {
         "label": entry.label,
         "method": entry.method,

@@ -14,19 +14,19 @@ from torch import Tensor
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import stages
 from ttpfl.experiment.config import Config
+from ttpfl.experiment.context import ExperimentContext
 from ttpfl.experiment.entries import chosen
 from ttpfl.experiment.inputs import comparison_inputs
 from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.stages import Chosen
-from ttpfl.experiment.workshop import Workshop
-from ttpfl.randomness import seeded
 from ttpfl.results.schema import FORMAT
+from ttpfl.util.randomness import seeded
 
 CLIENTS, IMAGES = 3, 8
 PREFERRED = ("atp-online", "atp-batch")
 
 
-def samples(recipe: Recipe, shop: Workshop) -> dict[str, Any] | None:
+def samples(recipe: Recipe, shop: ExperimentContext) -> dict[str, Any] | None:
     """For each case, at its first seed: clients that gained most, about the middle, and least.
 
     None where nothing is there to compare: it takes no adaptation, and ATP.
@@ -42,7 +42,7 @@ def samples(recipe: Recipe, shop: Workshop) -> dict[str, Any] | None:
     return {"format": FORMAT, "after": after.label, "runs": runs}
 
 
-def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> dict[str, Any]:
+def _of_case(shop: ExperimentContext, config: Config, before: Chosen, after: Chosen) -> dict[str, Any]:
     def work(folder: object) -> dict[str, Any]:
         accuracy = [stages.judged(shop, config, one)["accuracy"] for one in (before, after)]
         order = np.argsort(np.subtract(accuracy[1], accuracy[0]), kind="stable")[::-1]
@@ -57,20 +57,20 @@ def _of_case(shop: Workshop, config: Config, before: Chosen, after: Chosen) -> d
     return shop.store.get("samples", inputs, work)
 
 
-def _of_client(shop: Workshop, config: Config, after: Chosen, number: int) -> dict[str, Any]:
+def _of_client(shop: ExperimentContext, config: Config, after: Chosen, number: int) -> dict[str, Any]:
     """Images that are drawn at random, the same ones every time, and how many of all answers change."""
     case = stages.trial(shop, config, after.method, after.rates)
     evaluator, model = case.evaluator, case.model
     client_number = evaluator.clients()[number]
     client = evaluator.target[client_number]
-    known = case.knowledge(after.method)
+    known = case.source_info(after.method)
     with seeded(0):
-        personal = after.method.personal(model, known)
+        adapter = after.method.adapter(model, known)
     batches, labels, ids = evaluator.stream(client_number)
     old = torch.cat([plain(model)(batch) for batch in batches]).softmax(1)
-    new = torch.cat([personal(batch) for batch in batches]).softmax(1)
+    new = torch.cat([adapter(batch) for batch in batches]).softmax(1)
     shown = drawn(len(ids), (config.seed, *client.id.encode()))
-    pixels, classes = client.take(ids[shown]), client.facts.classes
+    pixels, classes = client.take(ids[shown]), client.info.classes
     return {
         "id": client.id,
         "size": len(ids),

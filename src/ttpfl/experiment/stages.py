@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from torch import nn
 
-from ttpfl.data.parallel import Progress
+from ttpfl.core.rates import Rates
 from ttpfl.errors import DataError
 from ttpfl.evaluation import Evaluator
 from ttpfl.experiment.config import Config
+from ttpfl.experiment.context import ExperimentContext
 from ttpfl.experiment.inputs import (
     comparison_inputs,
     learning_inputs,
@@ -22,19 +23,18 @@ from ttpfl.experiment.inputs import (
     tuning_inputs,
 )
 from ttpfl.experiment.trial import Prepared, Trial, described, modules_of
-from ttpfl.experiment.workshop import Workshop
 from ttpfl.federation import learn, train
-from ttpfl.federation.progress import Rounds
+from ttpfl.federation.checkpoints.progress import Rounds
 from ttpfl.methods import Method, make
 from ttpfl.models import Signature, build, load_model
 from ttpfl.models.build import arguments_for
 from ttpfl.models.files import read_card
 from ttpfl.models.weights import load_backbone
-from ttpfl.randomness import seeded
-from ttpfl.rates import Rates
-from ttpfl.reading import open_regular
 from ttpfl.results.runs import columns
-from ttpfl.results.schema import FIGURES, Figures
+from ttpfl.results.schema import METRICS, Metrics
+from ttpfl.util.parallel import Progress
+from ttpfl.util.randomness import seeded
+from ttpfl.util.reading import open_regular
 
 Result = dict[str, Any]
 
@@ -48,7 +48,7 @@ class Chosen:
     tuning: Result | None = None
 
 
-def population(shop: Workshop, config: Config) -> Result:
+def population(shop: ExperimentContext, config: Config) -> Result:
     """What is known about the clients."""
     inputs = population_inputs(config)
     found = shop.store.get("population", inputs, lambda _: described(shop.clients(config)))
@@ -56,13 +56,13 @@ def population(shop: Workshop, config: Config) -> Result:
     return found
 
 
-def trained(shop: Workshop, config: Config) -> Result:
+def trained(shop: ExperimentContext, config: Config) -> Result:
     """How the global model came about."""
 
     def work(folder: Path) -> Result:
         clients, answers, manifest = shop.clients(config)
-        facts = clients.facts
-        said = arguments_for(config.model.name, len(facts.classes), facts.image_size)
+        info = clients.info
+        said = arguments_for(config.model.name, len(info.classes), info.image_size)
         with seeded(config.seed):
             begin = load_backbone(build(**said), weights)
         shared = shop.store.folder("training", training_inputs(config))
@@ -80,7 +80,7 @@ def trained(shop: Workshop, config: Config) -> Result:
                     "build": said,
                     "data": population_inputs(config),
                     "population": manifest.digest,
-                    "signature": asdict(Signature.of(facts)),
+                    "signature": asdict(Signature.of(info)),
                 },
             )
         _take_over(run_dir / "model.safetensors", folder)
@@ -96,12 +96,12 @@ def trained(shop: Workshop, config: Config) -> Result:
     return found
 
 
-def weights_file(shop: Workshop, config: Config) -> Path | None:
+def weights_file(shop: ExperimentContext, config: Config) -> Path | None:
     """Where training begins, if not with fresh weights; an error if that file is missing."""
     return shop.file(config.model.weights, "model.weights") if config.model.weights else None
 
 
-def _check_same(shop: Workshop, name: str, before: str | None, now: str | None) -> None:
+def _check_same(shop: ExperimentContext, name: str, before: str | None, now: str | None) -> None:
     """Stages are found by names and settings. What files with these names hold must be as it was."""
     if before != now:
         raise DataError(
@@ -110,14 +110,14 @@ def _check_same(shop: Workshop, name: str, before: str | None, now: str | None) 
         )
 
 
-def model(shop: Workshop, config: Config) -> nn.Module:
+def model(shop: ExperimentContext, config: Config) -> nn.Module:
     """The global model in evaluation mode."""
     trained(shop, config)
     path = shop.store.folder("model", model_inputs(config)) / "model.safetensors"
     return load_model(path, build(**read_card(path)["build"]))[0]  # our own file: its network may be any
 
 
-def learned(shop: Workshop, config: Config) -> Result:
+def learned(shop: ExperimentContext, config: Config) -> Result:
     """What the rates are, and how they came about."""
 
     def work(folder: Path) -> Result:
@@ -140,13 +140,13 @@ def learned(shop: Workshop, config: Config) -> Result:
     return shop.store.get("rates", rates_inputs(config), work, files=["rates.safetensors"])
 
 
-def rates(shop: Workshop, config: Config) -> Rates:
+def rates(shop: ExperimentContext, config: Config) -> Rates:
     """The rates themselves."""
     learned(shop, config)
     return Rates.load(shop.store.folder("rates", rates_inputs(config)) / "rates.safetensors")
 
 
-def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) -> Chosen:
+def tuned(shop: ExperimentContext, config: Config, method: Method, rates: Config | None) -> Chosen:
     """The method with the hyper-parameters that are best on source clients' validation data."""
     if not config.tune.clients or not method.grid():
         return Chosen(method, rates)
@@ -159,22 +159,24 @@ def tuned(shop: Workshop, config: Config, method: Method, rates: Config | None) 
     return Chosen(make(method.name, **found.pop("best")), rates, found)
 
 
-def judged(shop: Workshop, config: Config, chosen: Chosen, progress: Progress | None = None) -> Figures:
+def judged(
+    shop: ExperimentContext, config: Config, chosen: Chosen, progress: Progress | None = None
+) -> Metrics:
     """How a method does at every target client; `progress` is told how many are done, of how many."""
 
     def work(folder: Path) -> Result:
         case = trial(shop, config, chosen.method, chosen.rates)
-        ready = Prepared(chosen.method, case.knowledge(chosen.method))
+        ready = Prepared(chosen.method, case.source_info(chosen.method))
         found = case.compared([ready], folder, progress)
-        return {name: found.of(chosen.method.name, name) for name in FIGURES}
+        return {name: found.of(chosen.method.name, name) for name in METRICS}
 
     found = shop.store.get("comparison", comparison_inputs(config, chosen.method, chosen.rates), work)
     # Earlier versions kept rows.
-    return columns(found["rows"]) if "rows" in found else cast(Figures, found)
+    return columns(found["rows"]) if "rows" in found else cast(Metrics, found)
 
 
 def trial(
-    shop: Workshop, config: Config, method: Method | None = None, learned_at: Config | None = None
+    shop: ExperimentContext, config: Config, method: Method | None = None, learned_at: Config | None = None
 ) -> Trial:
     """A case's model and clients, with the rates that a method needs."""
     known = {} if method is None or learned_at is None else {str(method.needs_rates): rates(shop, learned_at)}

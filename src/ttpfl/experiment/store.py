@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl._version import __version__
-from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.errors import LimitError
 from ttpfl.experiment.provenance import versions
-from ttpfl.files import written_in_one_step
-from ttpfl.reading import open_regular, read_json
+from ttpfl.util.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.reading import open_regular, read_json
 
 log = logging.getLogger("ttpfl")
 

@@ -2,17 +2,17 @@
 
 from typing import cast
 
+from ttpfl.experiment.context import ExperimentContext
 from ttpfl.experiment.recipe import Recipe
-from ttpfl.experiment.workshop import Workshop
+from ttpfl.experiment.toy import ALPHAS, toy
 from ttpfl.results.runs import bare_entry, bare_run
-from ttpfl.results.schema import FIGURES, Client, Figures, Run, ToyExample
-from ttpfl.toy import ALPHAS, toy
+from ttpfl.results.schema import METRICS, Client, Metrics, Run, ToyExample
 
 SAMPLES = 6000
 LABELS = {"closed form": "closed_form", "sampled": "sampled"}
 
 
-def toy_runs(recipe: Recipe, shop: Workshop) -> list[Run]:
+def toy_runs(recipe: Recipe, shop: ExperimentContext) -> list[Run]:
     """One case for each rate; the new client is the only one."""
     found: list[Run] = []
     for seed in recipe.seeds:
@@ -29,6 +29,6 @@ def _as_run(line: dict[str, float], seed: int, labels: list[int]) -> Run:
     }  # fmt: skip
     run, config = bare_run("toy", "", ["-1", "+1"], [client]), {"alpha": line["alpha"]}
     for label, key in LABELS.items():
-        figures = cast(Figures, {**{name: [None] for name in FIGURES}, "accuracy": [line[key]]})
+        figures = cast(Metrics, {**{name: [None] for name in METRICS}, "accuracy": [line[key]]})
         run["entries"].append(bare_entry(label, "toy", config, figures))
     return {**run, "case": f"alpha={line['alpha']:g}", "seed": seed, "config": config}

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from ttpfl.lazy import attributes
+from ttpfl.util.lazy import attributes
 
 if TYPE_CHECKING:
-    from ttpfl.federation.callbacks import Callback
-    from ttpfl.federation.composition import epsilon_of_rates
+    from ttpfl.federation.checkpoints.callbacks import Callback
+    from ttpfl.federation.privacy.composition import epsilon_of_rates
     from ttpfl.federation.rate_learning import learn
     from ttpfl.federation.settings import LearnSettings, TrainSettings
     from ttpfl.federation.training import train
@@ -16,10 +16,10 @@ __all__ = ["Callback", "LearnSettings", "TrainSettings", "epsilon_of_rates", "le
 __getattr__ = attributes(
     __name__,
     {
-        "Callback": "callbacks",
+        "Callback": "checkpoints.callbacks",
         "LearnSettings": "settings",
         "TrainSettings": "settings",
-        "epsilon_of_rates": "composition",
+        "epsilon_of_rates": "privacy.composition",
         "learn": "rate_learning",
         "train": "training",
     },

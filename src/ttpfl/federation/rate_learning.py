@@ -5,15 +5,15 @@ from os import PathLike
 
 from torch import nn
 
-from ttpfl.direction import Objective, entropy
-from ttpfl.federation.callbacks import Callback
-from ttpfl.federation.jobs import MakeEngine
+from ttpfl.core.direction import Objective, entropy
+from ttpfl.core.learning import Loss, cross_entropy
+from ttpfl.core.outputs import Readout
+from ttpfl.core.rates import Rates
+from ttpfl.federation.checkpoints.callbacks import Callback
+from ttpfl.federation.engine.client_pool import Clients
+from ttpfl.federation.engine.jobs import MakeEngine
 from ttpfl.federation.rate_run import Learned, RateRun
-from ttpfl.federation.roster import Clients
 from ttpfl.federation.settings import LearnSettings
-from ttpfl.learning import Loss, cross_entropy
-from ttpfl.outputs import Readout
-from ttpfl.rates import Rates
 
 
 def learn(

@@ -12,29 +12,29 @@ from typing import Any, NamedTuple, cast
 from torch import Tensor, nn
 
 from ttpfl._version import __version__
-from ttpfl.account import Account
-from ttpfl.data.parallel import cores
-from ttpfl.direction import DirectionCache, Objective, entropy
+from ttpfl.core.direction import DirectionCache, Objective, entropy
+from ttpfl.core.learning import Loss, cross_entropy
+from ttpfl.core.metric_sums import MetricSums
+from ttpfl.core.network import model_hash, weights_hash
+from ttpfl.core.outputs import Readout
+from ttpfl.core.privacy_record import Account
+from ttpfl.core.rates import Mode, Only, Rates
+from ttpfl.core.rates_check import Candidate, Verdict, returnable, verdict
+from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
-from ttpfl.federation.callbacks import Callback, Keeping, RunInfo
-from ttpfl.federation.composition import Spending
-from ttpfl.federation.identity import common
-from ttpfl.federation.jobs import MakeEngine
-from ttpfl.federation.privacy import kept_key
-from ttpfl.federation.rate_average import check_cohort
-from ttpfl.federation.rate_work import RatesServer, RatesWork
-from ttpfl.federation.roster import Clients, Roster
-from ttpfl.federation.session import Judge, Session
+from ttpfl.federation.checkpoints.callbacks import Callback, Keeping, RunInfo
+from ttpfl.federation.checkpoints.identity import common
+from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.engine.client_pool import ClientPool, Clients
+from ttpfl.federation.engine.jobs import MakeEngine
+from ttpfl.federation.engine.session import Judge, Session
+from ttpfl.federation.privacy.composition import Spending
+from ttpfl.federation.privacy.mechanism import kept_key
+from ttpfl.federation.server.rate_average import check_cohort
 from ttpfl.federation.settings import LearnSettings
-from ttpfl.federation.state import Record, RunState
-from ttpfl.federation.state_vector import layout_of
-from ttpfl.learning import Loss, cross_entropy
-from ttpfl.network import model_hash, weights_hash
-from ttpfl.outputs import Readout
-from ttpfl.rates import Mode, Only, Rates
-from ttpfl.tally import Tally
-from ttpfl.twin import Twin
-from ttpfl.verdict import Candidate, Verdict, returnable, verdict
+from ttpfl.federation.work.rate_work import RatesServer, RatesWork
+from ttpfl.federation.work.state_vector import layout_of
+from ttpfl.util.parallel import cores
 
 log = logging.getLogger("ttpfl")
 
@@ -102,8 +102,8 @@ class RateRun:
         return first_rates(self.model, self.settings.only, self.rates)
 
     @cached_property
-    def _roster(self) -> Roster:
-        return Roster(self.clients)
+    def _roster(self) -> ClientPool:
+        return ClientPool(self.clients)
 
     @cached_property
     def _spending(self) -> Spending:
@@ -118,16 +118,16 @@ class RateRun:
         return self.engine is None and self.settings.privacy == "none"
 
     def _session(self, run_dir: str | PathLike[str] | None) -> Session:
-        settings, begin, roster = self.settings, self.begin, self._roster
-        cohort = roster.cohort(settings.cohort)
+        settings, begin, client_pool = self.settings, self.begin, self._roster
+        cohort = client_pool.cohort(settings.cohort)
         check_cohort(settings.average, settings.trim, cohort)
         if settings.privacy != "none" and self._spending.no_bound:
             log.warning(NO_BOUND, self._spending.no_bound)
         numbers, key = layout_of(self.model).length, partial(self._server_key, run_dir)
         return Session(
-            RunInfo("learn", settings.rounds, len(roster), cohort, numbers, len(begin.values)),
+            RunInfo("learn", settings.rounds, len(client_pool), cohort, numbers, len(begin.values)),
             settings,
-            roster,
+            client_pool,
             RatesServer(begin, settings, self._spending, key),
             partial(self._work, cohort),
             sticky=True,
@@ -137,13 +137,21 @@ class RateRun:
         )
 
     def _work(self, cohort: int) -> RatesWork:
-        settings, begin, roster, cache = self.settings, self.begin, self._roster, self.cache
+        settings, begin, client_pool, cache = self.settings, self.begin, self._roster, self.cache
         if cache is None:
             processes = min(cohort, cores() if settings.workers is None else settings.workers)
             cache = DirectionCache(settings.direction_cache // max(1, processes), keep="first")
         twin = Twin(self.model, begin.modules, readout=self.logits)
         return RatesWork(
-            twin, begin, roster, settings, cache, self.objective, self.loss, self.noise_key, self._compares
+            twin,
+            begin,
+            client_pool,
+            settings,
+            cache,
+            self.objective,
+            self.loss,
+            self.noise_key,
+            self._compares,
         )
 
     def _server_key(self, run_dir: str | PathLike[str] | None) -> bytes:
@@ -192,8 +200,8 @@ class RateRun:
         """The last rates, or earlier ones, against no adaptation; and how many clients were asked."""
         answered: list[int] = []
 
-        def total(values: Tensor) -> Tally:
-            tally, reports = Tally(), judge(values)
+        def total(values: Tensor) -> MetricSums:
+            tally, reports = MetricSums(), judge(values)
             answered.append(len(reports))
             for report in reports:
                 tally.join(**report["adapted"])

@@ -7,8 +7,17 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from ttpfl.errors import FederationError
-from ttpfl.federation.accountant import check_delta
-from ttpfl.settings_kit import FRACTION, NOT_NEGATIVE, POSITIVE, Rule, check_fields, integer, number, one_of
+from ttpfl.federation.privacy.accountant import check_delta
+from ttpfl.util.settings_kit import (
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Rule,
+    check_fields,
+    integer,
+    number,
+    one_of,
+)
 
 T = TypeVar("T")
 

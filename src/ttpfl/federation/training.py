@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ttpfl.core.learning import Loss, cross_entropy
+from ttpfl.core.network import model_hash, uncompiled
+from ttpfl.core.outputs import Readout
 from ttpfl.errors import DivergenceWarning, ModelWarning
-from ttpfl.federation.callbacks import Callback, RunInfo
-from ttpfl.federation.identity import common
-from ttpfl.federation.jobs import MakeEngine
-from ttpfl.federation.local_training import LocalTrainer
-from ttpfl.federation.model_work import ModelServer, ModelWork, algorithm_of
-from ttpfl.federation.roster import Clients, Roster
-from ttpfl.federation.session import Judge, Session
+from ttpfl.federation.checkpoints.callbacks import Callback, RunInfo
+from ttpfl.federation.checkpoints.identity import common
+from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.engine.client_pool import ClientPool, Clients
+from ttpfl.federation.engine.jobs import MakeEngine
+from ttpfl.federation.engine.session import Judge, Session
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.state import Record, RunState
-from ttpfl.federation.state_vector import layout_of, pack, unpack
-from ttpfl.federation.survey import Survey, surveyed
-from ttpfl.learning import Loss, cross_entropy
+from ttpfl.federation.work.local_training import LocalTrainer
+from ttpfl.federation.work.model_work import ModelServer, ModelWork, algorithm_of
+from ttpfl.federation.work.state_vector import layout_of, pack, unpack
+from ttpfl.federation.work.survey import Survey, surveyed
 from ttpfl.models.files import save_model
-from ttpfl.network import model_hash, uncompiled
-from ttpfl.outputs import Readout
 
 DIVERGED = 1.5
 """How many times the larger of the loss before training and the loss of guessing a diverged loss is."""
@@ -78,7 +78,7 @@ def train(
     [0, 1]
     """
     settings, model = settings or TrainSettings(), uncompiled(model)
-    session, layout = _session(model, Roster(clients), settings, loss, logits, engine), layout_of(model)
+    session, layout = _session(model, ClientPool(clients), settings, loss, logits, engine), layout_of(model)
     begin = pack(model, torch.empty(layout.length, dtype=layout.dtype))
     judge = None if evaluate is None else lambda vector: evaluate(with_state(model, vector))
     # Real sites are asked for models alone.
@@ -96,24 +96,26 @@ def train(
 
 def _session(
     model: nn.Module,
-    roster: Roster,
+    client_pool: ClientPool,
     settings: TrainSettings,
     loss: Loss,
     logits: Readout | None,
     engine: MakeEngine | None,
 ) -> Session:
-    layout, algorithm, cohort = layout_of(model), algorithm_of(settings), roster.cohort(settings.cohort)
+    layout, algorithm, cohort = layout_of(model), algorithm_of(settings), client_pool.cohort(settings.cohort)
 
     def work() -> ModelWork:
         trainer = LocalTrainer(copy.deepcopy(model), settings, algorithm.proximal, loss, logits)
-        return ModelWork(trainer, roster, layout, settings, algorithm.needs_loss_before)
+        return ModelWork(trainer, client_pool, layout, settings, algorithm.needs_loss_before)
 
     def identity() -> dict[str, Any]:
-        return {"kind": "train", "model": model_hash(model), **common(roster, loss=loss, logits=logits)}
+        return {"kind": "train", "model": model_hash(model), **common(client_pool, loss=loss, logits=logits)}
 
-    info = RunInfo("train", settings.rounds, len(roster), cohort, layout.length, layout.length)
+    info = RunInfo("train", settings.rounds, len(client_pool), cohort, layout.length, layout.length)
     server = ModelServer(algorithm, layout, settings.lr, local=settings.buffers == "local")
-    return Session(info, settings, roster, server, work, sticky=False, identity=identity, make_engine=engine)
+    return Session(
+        info, settings, client_pool, server, work, sticky=False, identity=identity, make_engine=engine
+    )
 
 
 class Finding(NamedTuple):

@@ -23,7 +23,6 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from ttpfl.errors import FederationError
-from ttpfl.files import written_in_one_step
 from ttpfl.flower.bundle import bundle, hash_of
 from ttpfl.flower.certificates import make_node_key, read_public_key
 from ttpfl.flower.create import check_current
@@ -37,6 +36,7 @@ from ttpfl.flower.identity import (
     write_identities,
 )
 from ttpfl.flower.over_socket import answers, client_over
+from ttpfl.util.files import written_in_one_step
 
 
 def program(name: str) -> str:

@@ -13,7 +13,6 @@ from string import Template
 
 from ttpfl._version import __version__
 from ttpfl.errors import FederationError
-from ttpfl.files import written_in_one_step
 from ttpfl.flower import certificates
 from ttpfl.flower.folder import (
     FILE,
@@ -26,6 +25,7 @@ from ttpfl.flower.folder import (
     check_site_name,
 )
 from ttpfl.flower.identity import Identity, fingerprint_of, read_identities, write_identities
+from ttpfl.util.files import written_in_one_step
 
 HERE = Path(__file__).parent
 PORTS = range(20_000, 32_000)

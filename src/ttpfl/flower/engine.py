@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from ttpfl.errors import RefusedError
-from ttpfl.federation.jobs import Answer, Job
+from ttpfl.federation.engine.jobs import ClientResult, Job
 from ttpfl.flower.identity import Identity, recognised
 from ttpfl.flower.messages import (
     MODEL,
@@ -24,8 +24,8 @@ from ttpfl.flower.messages import (
     read_answer,
     task_records,
 )
-from ttpfl.flower.patience import Patience
 from ttpfl.flower.replies import Counts, Exchange, NotTaken, Reply, Waiting, count_strays, failure_of
+from ttpfl.flower.timeouts import Timeouts
 
 log = logging.getLogger("ttpfl")
 
@@ -63,14 +63,14 @@ class GridEngine:
         grid: Grid,
         assignment: Assignment,
         state: Mapping[str, Tensor],
-        patience: Patience,
+        timeouts: Timeouts,
         length: int,
         dtype: torch.dtype,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         identities: Mapping[str, Identity] | None = None,
     ) -> None:
-        self._grid, self._assignment, self._state, self._patience = grid, assignment, state, patience
+        self._grid, self._assignment, self._state, self._patience = grid, assignment, state, timeouts
         self._length, self._dtype, self._clock, self._sleep = length, dtype, clock, sleep
         self._identities = identities
         self._strangers: dict[str, str] = {}
@@ -78,24 +78,24 @@ class GridEngine:
         self._given_up: set[str] = set()
         self.counts = Counts()
 
-    def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[Answer]:
+    def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[ClientResult]:
         """The answers of all jobs, in their order, when the round is over."""
         nodes = self._nodes()
         present = {job.client: nodes[job.name] for job in jobs if job.name in nodes}
         tasks = {job.client: self._task(job) for job in jobs}
-        letters = {
+        messages = {
             job.client: (present[job.client], task_records(tasks[job.client], message, job.start))
             for job in jobs
             if job.client in present
         }
-        replies = self._exchange(letters)
-        if any(client not in replies or failure_of(replies[client]) for client in letters):
+        replies = self._exchange(messages)
+        if any(client not in replies or failure_of(replies[client]) for client in messages):
             # The messages of a run that is being stopped vanish, as if sites had failed. Flower answers no
             # further question of such a run, so this one ends it here, before the round counts without them.
             self._nodes()
         for job in jobs:
             if job.client not in present:
-                yield Answer(job, message, {}, self._strangers.get(job.name, "is not connected"))
+                yield ClientResult(job, message, {}, self._strangers.get(job.name, "is not connected"))
             else:
                 yield self._answer(job, tasks[job.client], replies.get(job.client), message)
 
@@ -133,28 +133,30 @@ class GridEngine:
             common.rates,
         )
 
-    def _answer(self, job: Job, task: Task, reply: Reply | None, message: Tensor) -> Answer:
+    def _answer(self, job: Job, task: Task, reply: Reply | None, message: Tensor) -> ClientResult:
         if reply is None:
-            return Answer(job, message, {}, "did not answer in time")
+            return ClientResult(job, message, {}, "did not answer in time")
         if isinstance(reply, NotTaken) or reply.has_error():
-            return Answer(job, message, {}, failure_of(reply))
+            return ClientResult(job, message, {}, failure_of(reply))
         try:
             vector, report = read_answer(reply.content, task, self._length, self._assignment.largest)
-            return Answer(job, vector.to(self._dtype), report, None)
+            return ClientResult(job, vector.to(self._dtype), report, None)
         except RefusedError as refusal:
-            return Answer(job, message, {}, str(refusal))
+            return ClientResult(job, message, {}, str(refusal))
         except Exception as error:  # whatever one site sends, the others go on
-            return Answer(job, message, {}, f"its answer cannot be read: {type(error).__name__}: {error}")
+            return ClientResult(
+                job, message, {}, f"its answer cannot be read: {type(error).__name__}: {error}"
+            )
 
-    def _exchange(self, letters: Mapping[int, tuple[int, RecordDict]]) -> dict[int, Reply]:
+    def _exchange(self, messages: Mapping[int, tuple[int, RecordDict]]) -> dict[int, Reply]:
         """Send each client's node its task, and the model if it lacks it; what came in time, by client."""
 
         def send(client: int, kind: str) -> str:
-            node, task = letters[client]
+            node, task = messages[client]
             records = {TRAIN: lambda: task, MODEL: self._model, NUDGE: RecordDict}[kind]()
             return self._send(Message(records, node, kind, ttl=self._patience.longest))
 
-        waiting = Waiting(set(letters), self._patience.deadline, self._patience.longest)
+        waiting = Waiting(set(messages), self._patience.deadline, self._patience.longest)
         exchange, begin = Exchange(send, waiting, self._patience.nudge_after), self._clock()
         while waiting.open and self._clock() - begin < waiting.end:
             strays = []
@@ -168,9 +170,9 @@ class GridEngine:
                     strays.append(about)
             count_strays(strays, self._given_up, self.counts)
             if waiting.open:
-                exchange.nudge(self._clock() - begin)
+                exchange.ping(self._clock() - begin)
                 self._sleep(POLL)
-        self._given_up |= {identity for identity, letter in exchange.open.items() if letter.kind != NUDGE}
+        self._given_up |= {identity for identity, pending in exchange.open.items() if pending.kind != NUDGE}
         return exchange.replies
 
     def _model(self) -> RecordDict:

@@ -14,7 +14,7 @@ from typing import Any
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from google.protobuf.message import DecodeError
 
-from ttpfl.limits import REQUEST
+from ttpfl.util.limits import REQUEST
 
 log = logging.getLogger("ttpfl")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import get_type_hints
 
 from ttpfl.errors import FederationError
-from ttpfl.reading import read_toml
-from ttpfl.settings_kit import as_type, check_known, integer
+from ttpfl.util.reading import read_toml
+from ttpfl.util.settings_kit import as_type, check_known, integer
 
 FILE = "federation.toml"
 VERSION = 2  # of the folder: what its scripts start, and whether it says which key each site has

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from ttpfl.errors import FederationError
-from ttpfl.files import written_in_one_step
 from ttpfl.flower.folder import FILE
-from ttpfl.reading import read_toml
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.reading import read_toml
 
 KEYS = "keys.toml"
 HEAD = (

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ttpfl.errors import FederationError
-from ttpfl.files import written_in_one_step
 from ttpfl.flower.control import connected, nodes, program, register_all
 from ttpfl.flower.create import check_current
 from ttpfl.flower.folder import Federation, environment
 from ttpfl.flower.over_socket import answers
+from ttpfl.util.files import written_in_one_step
 
 SERVER = "superlink"
 CONNECT = 300.0  # seconds that a machine may take to start everything: it takes some ten, if not busy

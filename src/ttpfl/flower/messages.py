@@ -18,13 +18,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from ttpfl.errors import RefusedError
 from ttpfl.flower.message_size import WIDEST, check_size
-from ttpfl.npy import declared_size
-from ttpfl.reading import parse_json
+from ttpfl.util.npy import declared_size
+from ttpfl.util.reading import parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ttpfl.federation.state import Report
+    from ttpfl.federation.checkpoints.state import Report
 
 TRAIN = "train.task"
 MODEL = "query.model"

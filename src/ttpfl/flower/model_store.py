@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ttpfl.core.network import describe, fingerprint, weights_hash
 from ttpfl.errors import ModelError, RefusedError
 from ttpfl.flower.messages import ModelCard
-from ttpfl.limits import MOST_CLASSES
 from ttpfl.models import load_model
 from ttpfl.models.build import rebuild
 from ttpfl.models.files import read_card, save_model
 from ttpfl.models.weights import is_finite
-from ttpfl.network import describe, fingerprint, weights_hash
+from ttpfl.util.limits import MOST_CLASSES
 
 
 def keep(path: Path, card: ModelCard, state: Mapping[str, Tensor], largest: int, most: int) -> None:

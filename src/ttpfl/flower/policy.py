@@ -1,6 +1,5 @@
 """What a site's operator lets the server ask for. Everything else is refused, with the reason."""
 
-import fcntl
 import json
 import logging
 import math
@@ -9,14 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.errors import FederationError, RefusedError
-from ttpfl.federation.accountant import SENSITIVITY, epsilon_of_mu
+from ttpfl.federation.privacy.accountant import SENSITIVITY, epsilon_of_mu
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings, with_new_names
-from ttpfl.files import written_in_one_step
 from ttpfl.flower.messages import ModelCard, Task
-from ttpfl.reading import read_json
-from ttpfl.settings_kit import POSITIVE, PROBABILITY, as_table, check_known, integer
+from ttpfl.util.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.locks import exclusive
+from ttpfl.util.reading import read_json
+from ttpfl.util.settings_kit import POSITIVE, PROBABILITY, as_table, check_known, integer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -143,8 +143,7 @@ class Budget:
         if self._policy.epsilon is None or not isinstance(settings, LearnSettings):
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._path.with_suffix(".lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # each message has a process of its own: none may be forgotten
+        with exclusive(self._path.with_suffix(".lock")):  # each message has its own process; every one counts
             mu = SENSITIVITY["local"] / settings.noise
             squares = self._squares() + mu * mu  # which may be infinite, where ** is an error
             if not self._epsilon(squares) <= self._policy.epsilon:

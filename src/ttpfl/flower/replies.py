@@ -7,7 +7,7 @@ from typing import NamedTuple
 from flwr.app import Message
 
 from ttpfl.flower.messages import LACKING, MODEL, NUDGE, TRAIN
-from ttpfl.printable import one_line
+from ttpfl.util.printable import one_line
 
 LONGEST_REASON = 1000  # characters of what a site says: it is shown and logged
 
@@ -21,7 +21,7 @@ class NotTaken(NamedTuple):
 Reply = Message | NotTaken
 
 
-class Letter(NamedTuple):
+class PendingMessage(NamedTuple):
     """A message to a client that nothing has come back for."""
 
     client: int
@@ -99,50 +99,50 @@ class Exchange:
         self._given_model: set[int] = set()
         self._last: dict[int, float] = {}
         """When something was sent to or came from a client."""
-        self.open: dict[str, Letter] = {}
+        self.open: dict[str, PendingMessage] = {}
         """By identity."""
         self.replies: dict[int, Reply] = {}
         """The last word of every client that had one."""
         for client in sorted(waiting.clients):
-            self._post(Letter(client, TRAIN), at=0.0)
+            self._post(PendingMessage(client, TRAIN), at=0.0)
 
     def take(self, reply: Message, at: float) -> bool:
         """Note a reply and send what it calls for; False if it is to no open message of this round."""
         # An error's source is not the site, so the message that it replies to says whose it is.
-        letter = self.open.pop(reply.metadata.reply_to_message_id, None)
-        if letter is None:
+        pending = self.open.pop(reply.metadata.reply_to_message_id, None)
+        if pending is None:
             return False
-        client, kind = letter
+        client, kind = pending
         self._last[client] = at
         if kind == NUDGE:
             pass
         elif kind == MODEL and failure_of(reply) is None:
-            self._post(Letter(client, TRAIN), at)
+            self._post(PendingMessage(client, TRAIN), at)
         elif kind == TRAIN and _lacks_model(reply) and client not in self._given_model:
             self._given_model.add(client)
-            self._post(Letter(client, MODEL), at)
+            self._post(PendingMessage(client, MODEL), at)
         else:
             self._conclude(client, reply, at)
         return True
 
-    def nudge(self, at: float) -> None:
+    def ping(self, at: float) -> None:
         """Send an empty message to those who have said nothing for a while, again after every answer to it.
 
         A run that is stopped just when a site fetches a message leaves that site's Flower process with an
         answer too many. From then on it sends each answer only when the next message comes: this one. It
         sends all that it has at once, so that it is never further behind.
         """
-        nudged = {letter.client for letter in self.open.values() if letter.kind == NUDGE}
+        nudged = {pending.client for pending in self.open.values() if pending.kind == NUDGE}
         for client in sorted(self._waiting.open - nudged):
             if at - self._last[client] >= self._quiet:
-                self._post(Letter(client, NUDGE), at)
+                self._post(PendingMessage(client, NUDGE), at)
 
-    def _post(self, letter: Letter, at: float) -> None:
-        self._last[letter.client] = at
-        if identity := self._send(*letter):
-            self.open[identity] = letter
-        elif letter.kind != NUDGE:
-            self._conclude(letter.client, NotTaken(letter.kind), at)
+    def _post(self, pending: PendingMessage, at: float) -> None:
+        self._last[pending.client] = at
+        if identity := self._send(*pending):
+            self.open[identity] = pending
+        elif pending.kind != NUDGE:
+            self._conclude(pending.client, NotTaken(pending.kind), at)
 
     def _conclude(self, client: int, reply: Reply, at: float) -> None:
         self.replies[client] = reply

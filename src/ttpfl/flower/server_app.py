@@ -14,21 +14,21 @@ import torch
 from flwr.serverapp import Grid
 from torch import nn
 
+from ttpfl.core.rates import Rates
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
-from ttpfl.federation.accountant import in_words
-from ttpfl.federation.jobs import MakeEngine
-from ttpfl.federation.progress import TensorBoard
+from ttpfl.federation.checkpoints.progress import TensorBoard
+from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.engine.jobs import MakeEngine
+from ttpfl.federation.privacy.accountant import in_words
 from ttpfl.federation.rate_run import first_rates
-from ttpfl.federation.state import Record, RunState
 from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.identity import Identity
 from ttpfl.flower.model_store import card_of
-from ttpfl.flower.order import Order, write_outcome
-from ttpfl.flower.patience import Patience
-from ttpfl.flower.run_lock import alone
+from ttpfl.flower.run_spec import RunSpec, write_outcome
+from ttpfl.flower.timeouts import Timeouts
 from ttpfl.models import load_model
-from ttpfl.rates import Rates
+from ttpfl.util.locks import run_lock
 
 log = logging.getLogger("ttpfl")
 
@@ -69,8 +69,8 @@ def with_outcome(
     """
     out = path.parent
     with ExitStack() as held, _told(out, token):
-        held.enter_context(alone(out, token, seconds))
-        carry_out(Order.read(path), grid, identities)
+        held.enter_context(run_lock(out, token, seconds))
+        carry_out(RunSpec.read(path), grid, identities)
 
 
 @contextmanager
@@ -90,50 +90,50 @@ def _told(out: Path, token: str) -> Iterator[None]:
     write_outcome(str(out), token, None)
 
 
-def carry_out(order: Order, grid: Grid, identities: Identities = None) -> None:
+def carry_out(spec: RunSpec, grid: Grid, identities: Identities = None) -> None:
     """All rounds that are left."""
-    model, card = load_model(order.model, trusted=[] if order.arch is None else [order.arch])
-    if order.kind == "train":
-        _train(order, grid, model, card, identities)
+    model, card = load_model(spec.model, trusted=[] if spec.arch is None else [spec.arch])
+    if spec.kind == "train":
+        _train(spec, grid, model, card, identities)
     else:
-        _learn(order, grid, model, card, identities)
+        _learn(spec, grid, model, card, identities)
 
 
-def _learn(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
-    settings = LearnSettings(**order.settings)
-    given = None if order.rates is None else Rates.load(order.rates, model=model)
+def _learn(spec: RunSpec, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
+    settings = LearnSettings(**spec.settings)
+    given = None if spec.rates is None else Rates.load(spec.rates, model=model)
     begin = first_rates(model, settings.only, given)
     rates = {"granularity": begin.granularity, "only": begin.only}
-    carrier = _Carrier(order, grid, model, card, rates, order.largest, identities)
+    carrier = _Carrier(spec, grid, model, card, rates, spec.largest, identities)
     learn(
         model,
         carrier.sites,
         settings,
         rates=begin,
-        run_dir=order.out,
+        run_dir=spec.out,
         resume=True,
-        callbacks=[carrier, *_logs(order)],
+        callbacks=[carrier, *_logs(spec)],
         engine=carrier.engine,
     )
 
 
-def _train(order: Order, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
+def _train(spec: RunSpec, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
     # A model's numbers may be anything finite: a count of samples, say, in a buffer.
-    carrier = _Carrier(order, grid, model, card, {}, float("inf"), identities)
+    carrier = _Carrier(spec, grid, model, card, {}, float("inf"), identities)
     train(
         model,
         carrier.sites,
-        TrainSettings(**order.settings),
-        run_dir=order.out,
+        TrainSettings(**spec.settings),
+        run_dir=spec.out,
         resume=True,
-        callbacks=[carrier, *_logs(order)],
-        card={**order.card, "build": card["build"]},
+        callbacks=[carrier, *_logs(spec)],
+        card={**spec.card, "build": card["build"]},
         engine=carrier.engine,
     )
 
 
-def _logs(order: Order) -> list[Callback]:
-    return [] if order.tensorboard is None else [TensorBoard(order.tensorboard)]
+def _logs(spec: RunSpec) -> list[Callback]:
+    return [] if spec.tensorboard is None else [TensorBoard(spec.tensorboard)]
 
 
 class RemoteSite:
@@ -158,7 +158,7 @@ class _Carrier(Callback):
 
     def __init__(
         self,
-        order: Order,
+        spec: RunSpec,
         grid: Grid,
         model: nn.Module,
         card: dict[str, Any],
@@ -167,13 +167,13 @@ class _Carrier(Callback):
         identities: Identities,
     ) -> None:
         if "build" not in card:
-            raise FederationError(f"{order.model} does not say how its network is built: sites need that")
-        self.sites = [RemoteSite(name) for name in order.sites]
-        self._order, self._grid, self._state = order, grid, model.state_dict()
+            raise FederationError(f"{spec.model} does not say how its network is built: sites need that")
+        self.sites = [RemoteSite(name) for name in spec.sites]
+        self._order, self._grid, self._state = spec, grid, model.state_dict()
         self._identities = identities
-        settings = {name: value for name, value in order.settings.items() if name != "workers"}
+        settings = {name: value for name, value in spec.settings.items() if name != "workers"}
         built = card_of(model, card["build"])
-        self._assignment = Assignment(order.kind, len(order.sites), settings, built, rates, largest)
+        self._assignment = Assignment(spec.kind, len(spec.sites), settings, built, rates, largest)
         self._engine: GridEngine | None = None
 
     @property
@@ -182,9 +182,9 @@ class _Carrier(Callback):
         return self._make
 
     def _make(self, length: int, dtype: torch.dtype) -> GridEngine:
-        patience = Patience(**self._order.patience)
+        timeouts = Timeouts(**self._order.timeouts)
         self._engine = GridEngine(
-            self._grid, self._assignment, self._state, patience, length, dtype, identities=self._identities
+            self._grid, self._assignment, self._state, timeouts, length, dtype, identities=self._identities
         )
         self._engine.await_sites(self._order.sites)
         return self._engine

@@ -37,8 +37,8 @@ def main(home: str) -> None:
         grid = HttpGrid("superlink", insecure=True, token="of the client")
         grid._client, grid._retry_invoker = client, retry
         grid.set_run(run)
-        order, token = (str(run.override_config[name]) for name in ("order", "token"))
-        carry_out(grid, Path(order), token, read_identities(federation.home))
+        spec, token = (str(run.override_config[name]) for name in ("order", "token"))
+        carry_out(grid, Path(spec), token, read_identities(federation.home))
 
 
 if __name__ == "__main__":

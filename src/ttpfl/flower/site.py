@@ -8,8 +8,8 @@ from typing import get_type_hints
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.flower.audit import Audit
 from ttpfl.flower.policy import Budget, Policy
-from ttpfl.reading import read_toml
-from ttpfl.settings_kit import as_table, one_of
+from ttpfl.util.reading import read_toml
+from ttpfl.util.settings_kit import as_table, one_of
 
 LAYOUTS = ("arrays", "folder")
 

@@ -6,26 +6,26 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ttpfl.core.direction import DirectionCache, entropy
+from ttpfl.core.learning import cross_entropy
+from ttpfl.core.rates import Rates
+from ttpfl.core.twin import Twin
 from ttpfl.data import load
 from ttpfl.data.clients import SourceClient
 from ttpfl.data.own_clients import own_population
-from ttpfl.direction import DirectionCache, entropy
 from ttpfl.errors import DataError, RefusedError
-from ttpfl.federation.jobs import Job, Work
-from ttpfl.federation.local_training import LocalTrainer
-from ttpfl.federation.model_work import ModelWork, algorithm_of
-from ttpfl.federation.rate_work import RatesWork
-from ttpfl.federation.roster import Part, Roster
+from ttpfl.federation.checkpoints.state import Report
+from ttpfl.federation.engine.client_pool import ClientPool, Part
+from ttpfl.federation.engine.jobs import Job, Work
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
-from ttpfl.federation.state import Report
-from ttpfl.federation.state_vector import layout_of
+from ttpfl.federation.work.local_training import LocalTrainer
+from ttpfl.federation.work.model_work import ModelWork, algorithm_of
+from ttpfl.federation.work.rate_work import RatesWork
+from ttpfl.federation.work.state_vector import layout_of
 from ttpfl.flower import model_store
 from ttpfl.flower.messages import Task
 from ttpfl.flower.site import Site
-from ttpfl.learning import cross_entropy
-from ttpfl.rates import Rates
-from ttpfl.threads import threads
-from ttpfl.twin import Twin
+from ttpfl.util.threads import threads
 
 PART: dict[str, Part] = {"learn": "validation", "train": "train"}
 DIRECTIONS = 256 * 2**20  # bytes: they are of use within a task only
@@ -59,8 +59,8 @@ def work_on(
     model = model_store.load(path, task.model, task.fingerprint, site.policy.models)
     client = client_of(site, model_store.outputs_of(path))
     _check_sizes(client, task.kind, settings, site.policy.fewest_samples)
-    roster = Roster(OneOfMany(client, task.client, task.clients))
-    work, length = _make_work(model, roster, settings, task.rates)
+    client_pool = ClientPool(OneOfMany(client, task.client, task.clients))
+    work, length = _make_work(model, client_pool, settings, task.rates)
     if vector.shape != (length,) or vector.dtype != torch.float32:
         raise RefusedError(f"the vector is {vector.dtype} {tuple(vector.shape)}, not {(length,)}")
     answer = torch.zeros(length)
@@ -85,17 +85,17 @@ def _check_sizes(client: SourceClient, kind: str, settings: RunSettings, fewest:
 
 
 def _make_work(
-    model: nn.Module, roster: Roster, settings: RunSettings, rates: dict[str, Any]
+    model: nn.Module, client_pool: ClientPool, settings: RunSettings, rates: dict[str, Any]
 ) -> tuple[Work, int]:
     """What is done, and the length of the vectors that it takes and gives."""
     if isinstance(settings, LearnSettings):
         begin = Rates.zeros(model, rates.get("granularity", "tensor"), rates.get("only"))
         twin, cache = Twin(model, begin.modules), DirectionCache(DIRECTIONS, keep="first")
-        return RatesWork(twin, begin, roster, settings, cache, entropy, cross_entropy), len(begin.values)
+        return RatesWork(twin, begin, client_pool, settings, cache, entropy, cross_entropy), len(begin.values)
     assert isinstance(settings, TrainSettings)
     algorithm, layout = algorithm_of(settings), layout_of(model)
     trainer = LocalTrainer(model, settings, algorithm.proximal)
-    return ModelWork(trainer, roster, layout, settings, algorithm.needs_loss_before), layout.length
+    return ModelWork(trainer, client_pool, layout, settings, algorithm.needs_loss_before), layout.length
 
 
 class OneOfMany(Sequence[SourceClient]):

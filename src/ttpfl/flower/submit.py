@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from ttpfl.errors import FederationError
 from ttpfl.flower import control
 from ttpfl.flower.folder import Federation
-from ttpfl.flower.order import Order, read_outcome
-from ttpfl.flower.run_lock import died
+from ttpfl.flower.run_spec import RunSpec, read_outcome
+from ttpfl.util.locks import run_died
 
 log = logging.getLogger("ttpfl")
 
@@ -26,8 +26,8 @@ STOPPED = "finished:stopped"  # Flower's word for a run that somebody ended
 Said = TypeVar("Said")
 
 
-def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = lambda: None) -> None:
-    """Run the order to its end.
+def carry_out(federation: Federation, spec: RunSpec, watch: Callable[[], None] = lambda: None) -> None:
+    """Run the spec to its end.
 
     Flower's runs do not survive a restart of the superlink, but the checkpoints do: a run that was lost is
     begun anew, and goes on after the last round that was finished. That may happen any number of times, as
@@ -35,11 +35,11 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
 
     Args:
         federation: where.
-        order: what.
+        spec: what to run.
         watch: called again and again meanwhile.
     """
-    path, lost = order.write(), 0
-    futile, furthest = 0, _finished_rounds(order)
+    path, lost = spec.write(), 0
+    futile, furthest = 0, _finished_rounds(spec)
     while futile < FUTILE:
         token = secrets.token_hex(8)
         begin = partial(_begin, federation, path, token)
@@ -49,7 +49,7 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
             if lost:
                 # Flower misses its server app late, and sites may wait for the rest of a message of it.
                 _stop(federation, lost)
-            outcome = _wait(federation, order, run, token, watch)
+            outcome = _wait(federation, spec, run, token, watch)
         except KeyboardInterrupt:
             _stop(federation, run)
             raise
@@ -60,7 +60,7 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
         if _status(federation, run) == STOPPED:
             raise FederationError(f"run {run} was stopped at the server: --resume goes on with it")
         log.warning("run %s was lost: going on after its last checkpoint", run)
-        lost, finished = run, _finished_rounds(order)
+        lost, finished = run, _finished_rounds(spec)
         # Compared with all runs before: what had no checkpoint yet is done again, which is no progress.
         futile, furthest = (0, finished) if finished > furthest else (futile + 1, furthest)
     raise FederationError(
@@ -69,8 +69,8 @@ def carry_out(federation: Federation, order: Order, watch: Callable[[], None] = 
     )
 
 
-def _finished_rounds(order: Order) -> int:
-    history = Path(order.out) / "history.jsonl"
+def _finished_rounds(spec: RunSpec) -> int:
+    history = Path(spec.out) / "history.jsonl"
     return history.read_bytes().count(b"\n") if history.exists() else 0
 
 
@@ -87,19 +87,19 @@ def _begin(federation: Federation, path: Path, token: str) -> int:
 
 
 def _wait(
-    federation: Federation, order: Order, run: int, token: str, watch: Callable[[], None]
+    federation: Federation, spec: RunSpec, run: int, token: str, watch: Callable[[], None]
 ) -> dict[str, Any] | None:
     """How the run ended; None if it was lost."""
     looked = time.monotonic()
-    while (outcome := read_outcome(order.out, token)) is None:
+    while (outcome := read_outcome(spec.out, token)) is None:
         watch()
         time.sleep(POLL)
-        if died(Path(order.out), token):
-            return read_outcome(order.out, token)
+        if run_died(Path(spec.out), token):
+            return read_outcome(spec.out, token)
         if time.monotonic() - looked > LOOK_EVERY:
             status = _status(federation, run)
             if not status or status.startswith("finished"):
-                return read_outcome(order.out, token)
+                return read_outcome(spec.out, token)
             looked = time.monotonic()
     return outcome
 

@@ -1,5 +1,6 @@
 """Test-time methods behind one small interface; each has a file of its own."""
 
+from ttpfl._moved import renamed
 from ttpfl.methods import (  # noqa: F401  (they register)
     atp,
     bbse,
@@ -17,6 +18,8 @@ from ttpfl.methods import (  # noqa: F401  (they register)
     t3a,
     tent,
 )
-from ttpfl.methods.base import Knowledge, Method, Personal, add, get, make, method, names, tunable
+from ttpfl.methods.base import Adapter, Method, SourceInfo, add, get, make, method, names, tunable
 
-__all__ = ["Knowledge", "Method", "Personal", "add", "get", "make", "method", "names", "tunable"]
+__all__ = ["Adapter", "Method", "SourceInfo", "add", "get", "make", "method", "names", "tunable"]
+
+__getattr__ = renamed(__name__, {"Knowledge": "SourceInfo", "Personal": "Adapter"})

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from ttpfl.core.personalizer import Personalizer
+from ttpfl.core.rates import Mode
 from ttpfl.errors import MethodError
-from ttpfl.methods.base import Knowledge, Method, Personal, method
-from ttpfl.personalizer import Personalizer
-from ttpfl.rates import Mode
+from ttpfl.methods.base import Adapter, Method, SourceInfo, method
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,18 @@ class _ATP(Method):
     """
 
     mode: ClassVar[Mode] = "batch"
-    remembers = False
+    stateful = False
     needs_rates: ClassVar[str] = "all"
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """A `Personalizer` with the rates that were learned for it."""
-        if self.needs_rates not in knowledge.rates:
-            there = ", ".join(knowledge.rates) or "none"
+        if self.needs_rates not in source_info.rates:
+            there = ", ".join(source_info.rates) or "none"
             raise MethodError(
                 f"{self.name} needs learned rates of the kind {self.needs_rates!r}; there are: {there}. Pass "
-                f"Knowledge(rates={{{self.needs_rates!r}: ...}}) (--rates on the command line)"
+                f"SourceInfo(rates={{{self.needs_rates!r}: ...}}) (--rates on the command line)"
             )
-        return Personalized(Personalizer(model, knowledge.rates[self.needs_rates], mode=self.mode))
+        return Personalized(Personalizer(model, source_info.rates[self.needs_rates], mode=self.mode))
 
 
 @method("atp-batch")
@@ -45,7 +45,7 @@ class ATPOnline(_ATP):
     """Every module moves along the mean of its directions on all batches so far, as its rate says."""
 
     mode: ClassVar[Mode] = "online"
-    remembers = True
+    stateful = True
 
 
 @method("atp-params")
@@ -64,7 +64,7 @@ class ATPStats(_ATP):
     needs_rates: ClassVar[str] = "stats"
 
 
-class Personalized(Personal):
+class Personalized(Adapter):
     """A `Personalizer` behind the methods' interface."""
 
     def __init__(self, personalizer: Personalizer) -> None:

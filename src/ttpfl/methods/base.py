@@ -6,6 +6,7 @@ federated as rates are. At a target client, `personal` makes an instance that se
 batches, one after the other, and answers each with logits.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -15,15 +16,16 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ttpfl.direction import check_finite
+from ttpfl._moved import renamed
+from ttpfl.core.direction import check_finite
+from ttpfl.core.inputs import Inputs, all_finite, checked
+from ttpfl.core.outputs import logits_of
+from ttpfl.core.rates import Rates
+from ttpfl.core.runner import Runner
+from ttpfl.core.twin import isolated, private_copy
 from ttpfl.errors import BatchError, MethodError
-from ttpfl.inputs import Inputs, all_finite, checked
 from ttpfl.methods.normalisation import BatchNorm, BatchNormCall, in_place_of_torch
-from ttpfl.outputs import logits_of
-from ttpfl.rates import Rates
-from ttpfl.runner import Runner
-from ttpfl.settings_kit import Rule, check_fields, check_known, find
-from ttpfl.twin import isolated, private_copy
+from ttpfl.util.settings_kit import Rule, check_fields, check_known, find
 
 Summary = dict[str, Tensor]
 Labelled = Iterable[tuple[Any, Tensor]]
@@ -34,7 +36,7 @@ M = TypeVar("M", bound="type[Method]")
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class SourceInfo:
     """What a method knows from the source side."""
 
     summary: Summary = field(default_factory=dict)
@@ -43,7 +45,7 @@ class Knowledge:
     """Learned rates: "all", and for the ablation "params" and "stats"."""
 
 
-class Personal(ABC):
+class Adapter(ABC):
     """A method at one client. It works on a copy of the model, which it may change as it likes."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -100,15 +102,23 @@ class Method(ABC):
     name: ClassVar[str] = ""
     needs_rates: ClassVar[str | None] = None
     """Which of the learned rates it cannot do without."""
-    remembers: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
     """Whether what it answers depends on the batches before. If not, say so: it is tuned faster."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Accept methods written for 0.1, whose names were other ones."""
+        super().__init_subclass__(**options)
+        for old, new in (("personal", "adapter"), ("remembers", "stateful"), ("asks_by", "summary_key")):
+            if old in vars(cls):
+                warnings.warn(f"{cls.__name__}.{old} is now {new}", DeprecationWarning, stacklevel=2)
+                setattr(cls, new, vars(cls)[old])
 
     def __post_init__(self) -> None:
         """Refuse values beyond their limits; None is a value where it is the default."""
         check_fields(self, MethodError)
 
     @abstractmethod
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """A fresh instance for one client; the model is not changed."""
 
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
@@ -123,7 +133,7 @@ class Method(ABC):
         """Whether source clients have to be asked."""
         return type(self).summary is not Method.summary
 
-    def asks_by(self) -> Any:
+    def summary_key(self) -> Any:
         """What of the hyper-parameters decides about the summaries: where it is the same, they are, too.
 
         All of them, unless the method knows better.
@@ -143,7 +153,7 @@ def tunable(default: T, help: str, grid: tuple[T, ...] = (), limit: Rule | None 
     >>> @dataclass(frozen=True)
     ... class Coin(Method):
     ...     sides: int = tunable(2, "of the coin", limit=whole_number(2))
-    ...     def personal(self, model, knowledge): ...
+    ...     def adapter(self, model, source_info): ...
     >>> Coin(sides=1)
     Traceback (most recent call last):
         ...
@@ -163,7 +173,7 @@ def method(name: str) -> Callable[[M], M]:
     >>> @method("coin")
     ... @dataclass(frozen=True)
     ... class Coin(Method):
-    ...     def personal(self, model, knowledge): ...
+    ...     def adapter(self, model, source_info): ...
     >>> "coin" in names(), make("coin")
     (True, Coin())
     >>> del _methods["coin"]
@@ -228,3 +238,6 @@ def add(summaries: Iterable[Summary]) -> Summary:
         for key, value in summary.items():
             total[key] = total.get(key, torch.zeros_like(value, dtype=torch.float64)) + value.double()
     return total
+
+
+__getattr__ = renamed(__name__, {"Knowledge": "SourceInfo", "Personal": "Adapter"})

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ttpfl.core.statistics import at_least_float32
 from ttpfl.errors import MethodError
-from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
+from ttpfl.methods.base import Adapter, Labelled, Method, SourceInfo, Summary, method, tunable
 from ttpfl.methods.prior import UNIFORM, confusion, explained, inverse, known, one_hot, smoothed
-from ttpfl.settings_kit import BOOLEAN, number
-from ttpfl.statistics import at_least_float32
+from ttpfl.util.settings_kit import BOOLEAN, number
 
 
 @method("bbse")
@@ -28,7 +28,7 @@ class BBSE(Method):
     ICML 2018.
     """
 
-    remembers = False
+    stateful = False
 
     soft: bool = tunable(False, "use predicted probabilities instead of predicted classes", limit=BOOLEAN)
     uniform: float = tunable(
@@ -51,17 +51,17 @@ class BBSE(Method):
         """How often each class is predicted (rows) where another is true (columns), hard and soft."""
         return confusion(model, batches)
 
-    def asks_by(self) -> Any:
+    def summary_key(self) -> Any:
         """The matrix is the same for all."""
         return ""
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model with a prior of its own for every batch."""
         complaint = "bbse needs the source clients' confusion matrix: ask them for it first"
-        return _Corrected(model, self, known(knowledge, "soft" if self.soft else "hard", complaint))
+        return _Corrected(model, self, known(source_info, "soft" if self.soft else "hard", complaint))
 
 
-class _Corrected(Personal):
+class _Corrected(Adapter):
     def __init__(self, model: nn.Module, config: BBSE, counts: Tensor) -> None:
         super().__init__(model)
         self._config = config

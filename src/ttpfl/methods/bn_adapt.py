@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.base import Adapter, Method, SourceInfo, method, tunable
 from ttpfl.methods.normalisation import require_batch_norm, with_prior
-from ttpfl.settings_kit import NOT_NEGATIVE
+from ttpfl.util.settings_kit import NOT_NEGATIVE
 
 
 @method("bn-adapt")
@@ -22,7 +22,7 @@ class BNAdapt(Method):
     Corruptions by Covariate Shift Adaptation", NeurIPS 2020.
     """
 
-    remembers = False
+    stateful = False
 
     prior: float = tunable(
         16.0,
@@ -31,12 +31,12 @@ class BNAdapt(Method):
         NOT_NEGATIVE,
     )
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model with mixed statistics."""
         return _BNAdapt(model, self.prior)
 
 
-class _BNAdapt(Personal):
+class _BNAdapt(Adapter):
     def __init__(self, model: nn.Module, prior: float) -> None:
         require_batch_norm(model)
         super().__init__(model)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
+from ttpfl.core.statistics import at_least_float32
+from ttpfl.methods.base import Adapter, Labelled, Method, SourceInfo, Summary, method, tunable
 from ttpfl.methods.prior import class_counts, estimate, known, smoothed
-from ttpfl.settings_kit import BOOLEAN, integer
-from ttpfl.statistics import at_least_float32
+from ttpfl.util.settings_kit import BOOLEAN, integer
 
 NOTHING = torch.tensor(-math.inf)
 
@@ -29,7 +29,7 @@ class EM(Method):
     Probabilities: A Simple Procedure", Neural Computation 2002.
     """
 
-    remembers = False
+    stateful = False
 
     iterations: int = tunable(
         2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100), limit=integer(1)
@@ -47,12 +47,12 @@ class EM(Method):
         """How many labels of each class."""
         return {"labels": class_counts(model, batches)} if self.source_prior else {}
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model with a prior of its own for every batch."""
         if not self.source_prior:
             return _Weighted(model, self, torch.tensor(0.0))
         complaint = f"{self.name} with source_prior needs the source clients' label counts: ask them"
-        return _Weighted(model, self, smoothed(known(knowledge, "labels", complaint)).log())
+        return _Weighted(model, self, smoothed(known(source_info, "labels", complaint)).log())
 
 
 @method("em-online")
@@ -60,10 +60,10 @@ class EM(Method):
 class EMOnline(EM):
     """EM with the mean of the priors that were found on all of the client's samples so far."""
 
-    remembers = True
+    stateful = True
 
 
-class _Weighted(Personal):
+class _Weighted(Adapter):
     def __init__(self, model: nn.Module, config: EM, log_source: Tensor) -> None:
         super().__init__(model)
         self._config, self._log_source = config, log_source
@@ -74,7 +74,7 @@ class _Weighted(Personal):
             start = at_least_float32(self.plain(batch)).log_softmax(1)
             start = start - self._log_source.to(start)
             log_prior = estimate(start, self._config.iterations, self._log_source)
-            if self._config.remembers:
+            if self._config.stateful:
                 self._log_total = log_prior = torch.logaddexp(
                     self._log_total.to(start), log_prior + math.log(len(start))
                 )

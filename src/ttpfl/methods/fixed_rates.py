@@ -7,12 +7,12 @@ from typing import cast, get_args
 import torch
 from torch import nn
 
+from ttpfl.core.personalizer import Personalizer
+from ttpfl.core.rates import Mode, Rates
 from ttpfl.errors import MethodError
 from ttpfl.methods.atp import Personalized
-from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
-from ttpfl.personalizer import Personalizer
-from ttpfl.rates import Mode, Rates
-from ttpfl.settings_kit import NUMBER, STRING, one_of
+from ttpfl.methods.base import Adapter, Method, SourceInfo, method, tunable
+from ttpfl.util.settings_kit import NUMBER, STRING, one_of
 
 
 @method("fixed-rates")
@@ -36,7 +36,7 @@ class FixedRates(Method):
         "batch", "batch, or online for the mean of all directions so far", limit=one_of(*get_args(Mode))
     )
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model, ready to move these modules."""
         rates, patterns = Rates.zeros(model), self.modules.split("|")
         moving = [any(fnmatchcase(name, pattern) for pattern in patterns) for name in rates.names]

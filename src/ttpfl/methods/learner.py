@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ttpfl.core.inputs import all_finite
+from ttpfl.core.statistics import at_least_float32
 from ttpfl.errors import BatchError, MethodError
-from ttpfl.inputs import all_finite
-from ttpfl.methods.base import Personal
+from ttpfl.methods.base import Adapter
 from ttpfl.methods.normalisation import BatchNorm, BatchNormCall
 from ttpfl.methods.optimizer import Optimizer, optimizer
-from ttpfl.statistics import at_least_float32
 
 
-class Learner(Personal):
+class Learner(Adapter):
     """Takes steps in some of the model's parameters; `reset` takes all of them back.
 
     Everything that can fail comes before the step: a failed batch changes nothing.

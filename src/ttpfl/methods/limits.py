@@ -1,11 +1,11 @@
 """What values a hyper-parameter may have: rules for `tunable(limit=...)`."""
 
-from ttpfl.settings_kit import BOOLEAN as SWITCH
-from ttpfl.settings_kit import FRACTION as SHARE
-from ttpfl.settings_kit import NOT_NEGATIVE, NUMBER, POSITIVE, number, one_of
-from ttpfl.settings_kit import STRING as TEXT
-from ttpfl.settings_kit import Rule as Limit
-from ttpfl.settings_kit import integer as whole_number
+from ttpfl.util.settings_kit import BOOLEAN as SWITCH
+from ttpfl.util.settings_kit import FRACTION as SHARE
+from ttpfl.util.settings_kit import NOT_NEGATIVE, NUMBER, POSITIVE, number, one_of
+from ttpfl.util.settings_kit import STRING as TEXT
+from ttpfl.util.settings_kit import Rule as Limit
+from ttpfl.util.settings_kit import integer as whole_number
 
 __all__ = [
     "NOT_NEGATIVE", "NUMBER", "POSITIVE", "SHARE", "SWITCH", "TEXT", "Limit",

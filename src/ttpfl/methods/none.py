@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ttpfl.methods.base import Knowledge, Method, Personal, method
+from ttpfl.methods.base import Adapter, Method, SourceInfo, method
 
 
 @method("none")
@@ -13,14 +13,14 @@ from ttpfl.methods.base import Knowledge, Method, Personal, method
 class NoAdaptation(Method):
     """The global model as it is."""
 
-    remembers = False
+    stateful = False
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model itself."""
         return _Plain(model)
 
 
-class _Plain(Personal):
+class _Plain(Adapter):
     def adapt(self, batch: Any) -> Tensor:
         return self.plain(batch)
 

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ttpfl.arithmetic import Rules, with_batch_norm
+from ttpfl.core.network import describe
+from ttpfl.core.statistics import batch_moments
+from ttpfl.core.torch_overrides import Rules, with_batch_norm
 from ttpfl.errors import MethodError
-from ttpfl.network import describe
-from ttpfl.statistics import batch_moments
 
 
 class BatchNormCall(NamedTuple):

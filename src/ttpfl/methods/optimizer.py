@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ttpfl.errors import MethodError
-from ttpfl.sgd import SGD
+from ttpfl.util.sgd import SGD
 
 MOMENTUM = 0.9
 

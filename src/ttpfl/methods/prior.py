@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.errors import MethodError
-from ttpfl.methods.base import Knowledge, Labelled, Summary
+from ttpfl.methods.base import Labelled, SourceInfo, Summary
 from ttpfl.methods.none import NoAdaptation
 
 UNIFORM = 0.001
@@ -17,14 +17,14 @@ def class_counts(model: nn.Module, batches: Labelled) -> Tensor:
     counts = torch.zeros(0, dtype=torch.float64)
     for x, y in batches:
         if not len(counts):
-            counts = counts.new_zeros(NoAdaptation().personal(model, Knowledge())(x).shape[1])
+            counts = counts.new_zeros(NoAdaptation().adapter(model, SourceInfo())(x).shape[1])
         counts = counts + one_hot(y, len(counts)).sum(0).cpu()
     return counts
 
 
 def confusion(model: nn.Module, batches: Labelled) -> Summary:
     """How often each class is predicted (rows) where another is true (columns), hard and soft."""
-    plain, hard, soft = NoAdaptation().personal(model, Knowledge()), [], []
+    plain, hard, soft = NoAdaptation().adapter(model, SourceInfo()), [], []
     for x, y in batches:
         logits = plain(x)
         truth = one_hot(y.to(logits.device), logits.shape[1])
@@ -33,9 +33,9 @@ def confusion(model: nn.Module, batches: Labelled) -> Summary:
     return {"hard": torch.stack(hard).sum(0), "soft": torch.stack(soft).sum(0)} if hard else {}
 
 
-def known(knowledge: Knowledge, key: str, complaint: str) -> Tensor:
+def known(source_info: SourceInfo, key: str, complaint: str) -> Tensor:
     """Counts from source clients, or an error that says what is missing."""
-    counts = knowledge.summary.get(key, torch.zeros(1))
+    counts = source_info.summary.get(key, torch.zeros(1))
     if not counts.sum():
         raise MethodError(complaint)
     return counts

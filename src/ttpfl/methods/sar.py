@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.base import Adapter, Method, SourceInfo, method, tunable
 from ttpfl.methods.learner import Learner, entropies
 from ttpfl.methods.normalisation import batch_statistics, lower_affine_parameters
 from ttpfl.methods.optimizer import OPTIMIZERS
-from ttpfl.settings_kit import NOT_NEGATIVE, one_of
+from ttpfl.util.settings_kit import NOT_NEGATIVE, one_of
 
 
 @method("sar")
@@ -40,7 +40,7 @@ class SAR(Method):
     )
     optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam", limit=one_of(*OPTIMIZERS))
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model, ready to learn."""
         return _SAR(model, self)
 

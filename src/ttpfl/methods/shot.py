@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttpfl.errors import MethodError
-from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.base import Adapter, Method, SourceInfo, method, tunable
 from ttpfl.methods.head import Head
 from ttpfl.methods.learner import Learner, entropies
 from ttpfl.methods.normalisation import batch_statistics
 from ttpfl.methods.optimizer import OPTIMIZERS
-from ttpfl.settings_kit import NOT_NEGATIVE, STRING, one_of
+from ttpfl.util.settings_kit import NOT_NEGATIVE, STRING, one_of
 
 
 @method("shot")
@@ -38,7 +38,7 @@ class SHOT(Method):
     optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam", limit=one_of(*OPTIMIZERS))
     head: str = tunable("", "name of the last linear layer; found by itself if empty", limit=STRING)
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model, ready to learn."""
         return _SHOT(model, self)
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ttpfl.direction import entropy, move, probe
+from ttpfl.core.direction import entropy, move, probe
+from ttpfl.core.inputs import Inputs, checked
+from ttpfl.core.personalizer import Personalizer
+from ttpfl.core.rates import Rates
+from ttpfl.core.twin import Twin, isolated
 from ttpfl.errors import MethodError
-from ttpfl.inputs import Inputs, checked
 from ttpfl.methods.atp import Personalized
-from ttpfl.methods.base import Knowledge, Labelled, Method, Personal, Summary, method, tunable
-from ttpfl.personalizer import Personalizer
-from ttpfl.rates import Rates
-from ttpfl.settings_kit import NOT_NEGATIVE, STRING
-from ttpfl.twin import Twin, isolated
+from ttpfl.methods.base import Adapter, Labelled, Method, SourceInfo, Summary, method, tunable
+from ttpfl.util.settings_kit import NOT_NEGATIVE, STRING
 
 
 @method("surgical")
@@ -28,7 +28,7 @@ class Surgical(Method):
     Distribution Shifts", ICLR 2023.
     """
 
-    remembers = False
+    stateful = False
 
     lr: float = tunable(0.1, "step size", (1e-3, 1e-2, 0.1, 1.0, 10.0), NOT_NEGATIVE)
     block: str = tunable("", "the block that adapts; the best on source data if empty", limit=STRING)
@@ -53,10 +53,10 @@ class Surgical(Method):
                         hits[block] += (twin.plain(inputs, moved).argmax(1) == y).sum()
         return hits
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model, ready to adapt its block."""
         rates = Rates.zeros(model, only="params")
-        moving = set(_blocks(model)[self._block(model, knowledge.summary)])
+        moving = set(_blocks(model)[self._block(model, source_info.summary)])
         values = [self.lr if spec.name in moving else 0.0 for spec in rates.modules]
         return Personalized(Personalizer(model, rates.with_values(torch.tensor(values))))
 

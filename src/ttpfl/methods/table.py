@@ -24,7 +24,7 @@ class HyperParameter:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodInfo:
     """A method in words."""
 
     name: str
@@ -36,7 +36,7 @@ class Entry:
     hyper_parameters: tuple[HyperParameter, ...]
 
 
-def entries(of: Iterable[str] | None = None) -> list[Entry]:
+def entries(of: Iterable[str] | None = None) -> list[MethodInfo]:
     """The methods of these names; all that are registered, also the user's own, if None.
 
     >>> [entry] = entries(["bn-adapt"])
@@ -51,7 +51,7 @@ def markdown(of: Iterable[str] | None = None) -> str:
     return "\n".join(tables(entries(of)))
 
 
-def tables(found: Sequence[Entry]) -> list[str]:
+def tables(found: Sequence[MethodInfo]) -> list[str]:
     """Methods, and their hyper-parameters, in Markdown."""
     methods = [(f"`{entry.name}`", entry.adapts, entry.needs, entry.paper or "-") for entry in found]
     hyper_parameters = [
@@ -77,9 +77,9 @@ def built_in() -> list[str]:
     return [name for name in names() if get(name).__module__.startswith("ttpfl.")]
 
 
-def _entry(method: type[Method]) -> Entry:
+def _entry(method: type[Method]) -> MethodInfo:
     adapts, _, details = inspect.cleandoc(method.__doc__ or "").partition("\n")
-    return Entry(
+    return MethodInfo(
         method.name, adapts, details.strip(), _needs(method), _paper(method), _hyper_parameters(method)
     )
 

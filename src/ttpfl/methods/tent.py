@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ttpfl.methods.base import Knowledge, Method, Personal, method, tunable
+from ttpfl.methods.base import Adapter, Method, SourceInfo, method, tunable
 from ttpfl.methods.learner import Learner, entropies
 from ttpfl.methods.normalisation import affine_parameters, batch_statistics
 from ttpfl.methods.optimizer import OPTIMIZERS
-from ttpfl.settings_kit import NOT_NEGATIVE, one_of
+from ttpfl.util.settings_kit import NOT_NEGATIVE, one_of
 
 
 @method("tent")
@@ -31,7 +31,7 @@ class Tent(Method):
         "adam", "adam, or sgd with a momentum of 0.9 (the paper's for ImageNet)", limit=one_of(*OPTIMIZERS)
     )
 
-    def personal(self, model: nn.Module, knowledge: Knowledge) -> Personal:
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model, ready to learn."""
         return _Tent(model, affine_parameters, self.optimizer, self.lr)
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ttpfl.data.parallel import Progress, cores, in_parallel
+from ttpfl.core.inputs import client_batches
 from ttpfl.errors import BatchError, MethodError
-from ttpfl.inputs import client_batches
-from ttpfl.methods.base import Knowledge, Method, get, make
-from ttpfl.randomness import seeded
-from ttpfl.threads import single_thread
+from ttpfl.methods.base import Method, SourceInfo, get, make
+from ttpfl.util.parallel import Progress, cores, in_parallel
+from ttpfl.util.randomness import seeded
+from ttpfl.util.threads import single_thread
 
 Grid = Mapping[str, Sequence[Any]]
-KnowledgeOf = Callable[[Method], Knowledge]
+SourceInfoOf = Callable[[Method], SourceInfo]
 
 
 Config = dict[str, Any]
@@ -46,7 +46,7 @@ def tune(
     name: str,
     grid: Grid | None,
     model: nn.Module,
-    knowledge: Knowledge | KnowledgeOf,
+    source_info: SourceInfo | SourceInfoOf,
     streams: Sequence[tuple[Any, Tensor]],
     *,
     batch_size: int = 20,
@@ -66,7 +66,7 @@ def tune(
         grid: the values of each hyper-parameter to try, the others are left as they are by default; the
             method's own grid if None.
         model: the global model.
-        knowledge: what the method knows from the source side; or a function that finds it out for given
+        source_info: what the method knows from the source side; or a function that finds it out for given
             hyper-parameters, since what source clients tell may depend on them.
         streams: labelled validation data of source clients, a pair (x, y) for each.
         batch_size: of the streams.
@@ -79,7 +79,8 @@ def tune(
     >>> import torch
     >>> model, x = nn.Linear(2, 2), torch.eye(2)
     >>> _ = model.load_state_dict({"weight": torch.eye(2), "bias": torch.zeros(2)})
-    >>> found = tune("em", {"iterations": (1, 2)}, model, Knowledge(), [(x, torch.tensor([0, 1]))], workers=1)
+    >>> streams = [(x, torch.tensor([0, 1]))]
+    >>> found = tune("em", {"iterations": (1, 2)}, model, SourceInfo(), streams, workers=1)
     >>> found.best, found.at_edge
     (EM(iterations=2, source_prior=False), [])
     >>> found.table[1]
@@ -94,7 +95,7 @@ def tune(
         raise MethodError("there are no source clients with data to tune on: give at least one")
     defaults = {key: getattr(make(name), key, None) for key in grid}
     parts = [grid] if prod(map(len, grid.values())) <= MOST else [{key: grid[key]} for key in grid]
-    known = _remembered(knowledge)
+    known = _remembered(source_info)
     best, table, at_edge = defaults, [], []
     for part in parts:
         configs = [best | dict(zip(part, values, strict=True)) for values in product(*part.values())]
@@ -111,16 +112,16 @@ def tune(
     return Tuned(make(name, **best), table, at_edge)
 
 
-def _remembered(knowledge: Knowledge | KnowledgeOf) -> KnowledgeOf:
+def _remembered(source_info: SourceInfo | SourceInfoOf) -> SourceInfoOf:
     """Source clients are asked once for all candidates that ask them the same."""
-    if not callable(knowledge):
-        return lambda method: knowledge
-    answers: dict[str, Knowledge] = {}
+    if not callable(source_info):
+        return lambda method: source_info
+    answers: dict[str, SourceInfo] = {}
 
-    def known(method: Method) -> Knowledge:
-        question = repr(method.asks_by())
+    def known(method: Method) -> SourceInfo:
+        question = repr(method.summary_key())
         if question not in answers:
-            answers[question] = knowledge(method)
+            answers[question] = source_info(method)
         return answers[question]
 
     return known
@@ -139,7 +140,7 @@ class _Judge:
     def __call__(
         self,
         methods: Sequence[Method],
-        known: Sequence[Knowledge],
+        known: Sequence[SourceInfo],
         workers: int | None,
         progress: Progress | None,
     ) -> list[Row]:
@@ -155,14 +156,14 @@ class _Judge:
         return [_row(runs[index * count : (index + 1) * count]) for index in range(len(methods))]
 
     def _accuracy(
-        self, method: Method, knowledge: Knowledge, stream: tuple[Any, Tensor]
+        self, method: Method, source_info: SourceInfo, stream: tuple[Any, Tensor]
     ) -> tuple[float, str]:
-        personal, right = method.personal(self.model, knowledge), 0
-        passes = self.passes if method.remembers else 1  # it would answer the same again
+        adapter, right = method.adapter(self.model, source_info), 0
+        passes = self.passes if method.stateful else 1  # it would answer the same again
         try:
             for _ in range(passes):
                 for x, y in client_batches(stream, self.batch_size):
-                    right += int((personal(x).argmax(1) == y).sum())
+                    right += int((adapter(x).argmax(1) == y).sum())
         except BatchError as error:  # a step size that is too large shall not end the search
             return 0.0, str(error)
         return right / len(stream[1]) / passes, ""

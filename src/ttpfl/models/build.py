@@ -10,7 +10,7 @@ from torch import nn
 from ttpfl.errors import ModelError
 from ttpfl.models.resnet import resnet18, resnet50
 from ttpfl.models.shallow_cnn import shallow_cnn
-from ttpfl.settings_kit import check_known
+from ttpfl.util.settings_kit import check_known
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "shallow_cnn": shallow_cnn,

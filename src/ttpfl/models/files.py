@@ -15,12 +15,12 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from ttpfl._version import __version__
-from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.errors import ModelError
-from ttpfl.files import written_in_one_step
 from ttpfl.models.build import MODELS, rebuild
 from ttpfl.models.weights import fill, read_weights
-from ttpfl.reading import parse_json, regular_size
+from ttpfl.util.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.reading import parse_json, regular_size
 
 KEY = "ttpfl"
 FORMAT = "ttpfl.model"

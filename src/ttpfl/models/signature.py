@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import nn
 
+from ttpfl.core.outputs import logits_of
 from ttpfl.errors import ModelError
-from ttpfl.limits import MOST_CLASSES
-from ttpfl.outputs import logits_of
-from ttpfl.settings_kit import LIST, Rule
+from ttpfl.util.limits import MOST_CLASSES
+from ttpfl.util.settings_kit import LIST, Rule
 
 if TYPE_CHECKING:
-    from ttpfl.data.images import Facts, Triple
+    from ttpfl.data.images import DatasetInfo, Triple
 
 LARGEST_SIDE = 16384
 _SIZE = Rule(
@@ -78,14 +78,14 @@ class Signature:
         return cls(**{entry.name: said[entry.name] for entry in fields(cls)})
 
     @classmethod
-    def of(cls, facts: "Facts") -> Self:
+    def of(cls, info: "DatasetInfo") -> Self:
         """For networks that are trained on a data set.
 
-        >>> from ttpfl.data import facts
-        >>> Signature.of(facts("pacs")).image_size
+        >>> from ttpfl.data import dataset_info
+        >>> Signature.of(dataset_info("pacs")).image_size
         (224, 224)
         """
-        return cls(facts.classes, facts.image_size, facts.mean, facts.std)
+        return cls(info.classes, info.image_size, info.mean, info.std)
 
     def check_fits(self, model: nn.Module) -> None:
         """Raise a ModelError unless the model takes such pictures and has as many logits.

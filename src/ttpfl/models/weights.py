@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ttpfl.errors import LimitError, ModelError
-from ttpfl.limits import MODEL
-from ttpfl.npy import unpacked_size
-from ttpfl.reading import regular_size
+from ttpfl.util.limits import MODEL
+from ttpfl.util.npy import unpacked_size
+from ttpfl.util.reading import regular_size
 
 log = logging.getLogger("ttpfl")
 

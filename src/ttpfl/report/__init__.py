@@ -4,9 +4,9 @@ from os import PathLike
 from pathlib import Path
 
 from ttpfl.errors import ReportError
-from ttpfl.files import written_in_one_step
 from ttpfl.report.page import page
 from ttpfl.results.files import RESULTS, SAMPLES, read_json, results_file
+from ttpfl.util.files import written_in_one_step
 
 __all__ = ["page", "write_report"]
 

@@ -14,7 +14,7 @@ from ttpfl.evaluation.summary import Lead, Line, Spread, average_ranks, lead, li
 from ttpfl.report.numbers import listed
 from ttpfl.results.comparison import Comparison
 from ttpfl.results.files import checked_results, checked_samples
-from ttpfl.results.schema import FIGURES, MethodResult, Results, Run, Samples, ToyExample
+from ttpfl.results.schema import METRICS, MethodResult, Results, Run, Samples, ToyExample
 
 Identity = tuple[str, str]
 """Who a client is, in whatever run: the digest of its population, and its id there."""
@@ -127,7 +127,7 @@ class Study:
 
     @property
     def toy(self) -> ToyExample | None:
-        """What `ttpfl.toy.toy` gave, where that was the run: then cases are rates, not situations."""
+        """The toy example, if that was the run: then cases are rates, not situations."""
         return next((run["toy"] for run in self.results["runs"] if "toy" in run), None)
 
     @cached_property
@@ -198,8 +198,10 @@ def _comparison(runs: Sequence[Run], labels: Sequence[str]) -> Comparison:
         return [round(fmean(of_client), 12) for of_client in found.values()]
 
     clients = dict(zip(identities, (client for run in runs for client in run["clients"]), strict=True))
-    entries = [{"label": label, **{name: merged(label, name) for name in FIGURES}} for label in labels]
-    return Comparison({**runs[0], "clients": list(clients.values()), "entries": cast(list[MethodResult], entries)})
+    entries = [{"label": label, **{name: merged(label, name) for name in METRICS}} for label in labels]
+    return Comparison(
+        {**runs[0], "clients": list(clients.values()), "entries": cast(list[MethodResult], entries)}
+    )
 
 
 def _spread(runs: Sequence[Run], label: str) -> Spread:

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from ttpfl.errors import RecipeError
 from ttpfl.evaluation.summary import Line, Spread
-from ttpfl.printable import printable
 from ttpfl.report.numbers import listed
 from ttpfl.report.study import Ranking, Study, study
 from ttpfl.report.terminal import study_words
+from ttpfl.util.printable import printable
 
 MARK = "<!-- results -->"
 SHOWN = {"methods": "methods", "only": "cases", "entries": "lines"}  # keys of recipes, by what tables show

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ttpfl import reading
-from ttpfl.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.errors import ReportError
-from ttpfl.files import written_in_one_step
 from ttpfl.results.earlier import as_run, is_comparison
-from ttpfl.results.schema import FIGURES, FORMAT, UNSEALED, Results, Run, Samples, ToyExample
-from ttpfl.settings_kit import TYPES, Rule, as_type
+from ttpfl.results.schema import FORMAT, METRICS, UNSEALED, Results, Run, Samples, ToyExample
+from ttpfl.util import reading
+from ttpfl.util.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
+from ttpfl.util.files import written_in_one_step
+from ttpfl.util.settings_kit import TYPES, Rule, as_type
 
 RESULTS, SAMPLES = "results.json", "samples.json"
 
@@ -131,7 +131,7 @@ def _check_run(run: Run, place: str) -> None:
             raise ReportError(f"{place}: client {client['id']} has not one count for each class")
     for entry in run["entries"]:
         figures = cast(dict[str, list[float | None]], entry)
-        for name in FIGURES:
+        for name in METRICS:
             if len(figures[name]) != clients:
                 raise ReportError(
                     f"{place}: {name} of {entry['label']} has {len(figures[name])} figures "

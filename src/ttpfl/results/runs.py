@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ttpfl.results.schema import FIGURES, FORMAT, Client, MethodResult, Figures, Made, Recipe, Results, Run
+from ttpfl.results.schema import FORMAT, METRICS, Client, Made, MethodResult, Metrics, Recipe, Results, Run
 
 TITLE = "Comparison of test-time methods"
 """Of results that no recipe asked for."""
 
 
-def columns(rows: Sequence[Mapping[str, Any]]) -> Figures:
+def columns(rows: Sequence[Mapping[str, Any]]) -> Metrics:
     """The figures of a method from its rows, one per client, which have their costs in a table of their own.
 
     >>> columns([{"accuracy": 0.5, "cost": {"time": 2.0}}])["time"]
     [2.0]
     """
     flat = [{**row, **row["cost"]} for row in rows]
-    return cast(Figures, {name: [row.get(name) for row in flat] for name in FIGURES})
+    return cast(Metrics, {name: [row.get(name) for row in flat] for name in METRICS})
 
 
 def entry_of(run: Run, label: str) -> MethodResult | None:
@@ -49,7 +49,7 @@ def bare_run(population: str, digest: str, classes: Sequence[str], clients: list
     }
 
 
-def bare_entry(label: str, method: str, config: dict[str, Any], figures: Figures) -> MethodResult:
+def bare_entry(label: str, method: str, config: dict[str, Any], figures: Metrics) -> MethodResult:
     """An entry that was not tuned and has no rates."""
     return {"label": label, "method": method, "config": config, "tuning": None, "rates": None, **figures}
 

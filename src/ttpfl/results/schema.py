@@ -15,7 +15,7 @@ Column = list[float | None]
 """One number per client, in the order of the run's clients; None where it is not known."""
 
 
-class Figures(TypedDict):
+class Metrics(TypedDict):
     """What is measured of a method at each client."""
 
     accuracy: list[float]
@@ -31,7 +31,7 @@ class Figures(TypedDict):
     """Memory beside the model."""
 
 
-FIGURES = tuple(Figures.__annotations__)
+METRICS = tuple(Metrics.__annotations__)
 
 
 COST = (
@@ -41,7 +41,7 @@ COST = (
 """The definition in words, wherever costs are shown."""
 
 
-class Record(TypedDict, total=False):
+class RoundRecord(TypedDict, total=False):
     """A round; beside these it has figures of the source clients, such as `train_loss`."""
 
     round: int
@@ -118,7 +118,7 @@ class LearnedRates(TypedDict):
     """Rates, and how they were learned."""
 
     modules: list[Module]
-    history: list[Record]
+    history: list[RoundRecord]
 
 
 class Tuning(TypedDict):
@@ -128,7 +128,7 @@ class Tuning(TypedDict):
     at_edge: list[str]
 
 
-class MethodResult(Figures):
+class MethodResult(Metrics):
     """A method that was compared."""
 
     label: str
@@ -162,7 +162,7 @@ class ToyHistograms(TypedDict):
 
 
 class ToyExample(TypedDict):
-    """What `ttpfl.toy.toy` gives."""
+    """What `ttpfl.experiment.toy.toy` gives."""
 
     alphas: list[ToyLine]
     best: ToyLine
@@ -178,7 +178,7 @@ class Run(TypedDict):
     config: dict[str, Any]
     population: Population
     clients: list[Client]
-    training: list[Record]
+    training: list[RoundRecord]
     entries: list[MethodResult]
     setting: NotRequired[dict[str, Any]]
     """Hashes of the model and of the images, and how streams came, where a given model was compared on."""
@@ -196,7 +196,7 @@ class Results(TypedDict):
     runs: list[Run]
 
 
-class Answer(TypedDict):
+class Prediction(TypedDict):
     """A prediction, and how sure the model is of it."""
 
     answer: str
@@ -209,8 +209,8 @@ class Image(TypedDict):
     size: list[int]
     rgb: str
     label: str
-    before: Answer
-    after: Answer
+    before: Prediction
+    after: Prediction
 
 
 class ClientImages(TypedDict):

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from ttpfl.errors import TheoryError
-from ttpfl.settings_kit import NOT_NEGATIVE, POSITIVE, integer
 from ttpfl.theory.decimals import decimals, product
+from ttpfl.util.settings_kit import NOT_NEGATIVE, POSITIVE, integer
 
 
 class Convergence(NamedTuple):

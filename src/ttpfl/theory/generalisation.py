@@ -13,8 +13,8 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from ttpfl.errors import TheoryError
-from ttpfl.settings_kit import POSITIVE, PROBABILITY, integer, number
 from ttpfl.theory.decimals import DIGITS, decimals, product
+from ttpfl.util.settings_kit import POSITIVE, PROBABILITY, integer, number
 
 DIFFERENCE = number("above 0 and at most 1", lambda epsilon: 0 < epsilon <= 1)  # of two errors
 
@@ -48,7 +48,7 @@ class Ball:
     Args:
         modules: d, the number of rates.
         lipschitz: L, of the network's predicted probabilities in its weights.
-        direction: H, the largest norm of one module's direction; `ttpfl.norms.direction_norms` measures it.
+        direction: H, the largest norm of one module's direction, as `ttpfl.core.direction_norms` measures it.
         radius: R, the largest norm of the rates.
 
     >>> Ball(modules=102, lipschitz=1, direction=-2, radius=1)

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from tests.helpers.flower.in_process import NAMES, begin_model, local_clients
+from ttpfl.core.rates import Rates
 from ttpfl.data import load
 from ttpfl.federation import LearnSettings, learn
 from ttpfl.flower import loopback
 from ttpfl.flower.create import create
 from ttpfl.flower.folder import Federation
-from ttpfl.rates import Rates
 
 PATIENCE = 600  # seconds: machines that run tests may be very busy with other things
 DEADLINE = "300"

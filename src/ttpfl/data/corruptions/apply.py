@@ -10,7 +10,7 @@ from PIL import Image
 from ttpfl.data.corruptions import registry
 from ttpfl.data.corruptions.batch import Batch, Images, Pixels
 from ttpfl.errors import DataError
-from ttpfl.settings_kit import integer
+from ttpfl.util.settings_kit import integer
 
 Seed: TypeAlias = int | tuple[int, ...]
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from ttpfl.data.corruption_names import SOURCE_CORRUPTIONS, TARGET_CORRUPTIONS
 from ttpfl.data.corruptions.batch import Batch, Images
 from ttpfl.errors import DataError
-from ttpfl.settings_kit import find
+from ttpfl.util.settings_kit import find
 
 Function = TypeVar("Function", bound=Callable[..., Images])
 

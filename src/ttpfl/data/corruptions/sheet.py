@@ -11,7 +11,7 @@ from ttpfl.data.corruptions.apply import corrupt
 from ttpfl.data.corruptions.batch import Pixels
 from ttpfl.data.corruptions.registry import names
 from ttpfl.errors import DataError
-from ttpfl.files import written_in_one_step
+from ttpfl.util.files import written_in_one_step
 
 _CELL = 128  # an enlarged image has at least so many pixels
 _GAP, _LABEL_WIDTH, _HEADER_HEIGHT = 6, 170, 28

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.images import Facts, File, Images
+from ttpfl.data.images import DatasetInfo, File, Images
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import verify
 from ttpfl.errors import DataError, DataMissingError
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
 TEN = Layout("cifar-10-batches-bin", (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"), 1)
 HUNDRED = Layout("cifar-100-binary", ("train.bin", "test.bin"), 2)
 
-CIFAR10 = Facts(
+CIFAR10 = DatasetInfo(
     name="cifar10",
     title="CIFAR-10: photographs of ten kinds of things",
     classes=tuple(CLASSES.split()),
@@ -65,7 +65,7 @@ CIFAR10 = Facts(
     samples=60_000,
 )
 
-CIFAR100 = Facts(
+CIFAR100 = DatasetInfo(
     name="cifar100",
     title="CIFAR-100: photographs of a hundred kinds of things",
     classes=tuple(FINE_CLASSES.split()),
@@ -102,25 +102,25 @@ def cifar100(directory: Path) -> Images:
     return read(directory, CIFAR100, HUNDRED)
 
 
-def read(directory: Path, facts: Facts, layout: Layout) -> Images:
+def read(directory: Path, info: DatasetInfo, layout: Layout) -> Images:
     """All images of the layout's files, in their order."""
-    pairs = [_records(data, where, layout) for where, data in _contents(directory, facts, layout)]
+    pairs = [_records(data, where, layout) for where, data in _contents(directory, info, layout)]
     x = np.concatenate([x for x, _ in pairs])
     y = np.concatenate([y for _, y in pairs])
-    return Images(x, y, np.zeros(len(y), np.int64), facts)
+    return Images(x, y, np.zeros(len(y), np.int64), info)
 
 
-def _contents(directory: Path, facts: Facts, layout: Layout) -> Iterator[tuple[str, bytes]]:
+def _contents(directory: Path, info: DatasetInfo, layout: Layout) -> Iterator[tuple[str, bytes]]:
     """Each file's place, for messages, and its bytes; from the folder if it is complete."""
-    folder, archive = directory / layout.folder, directory / facts.files[0].path
+    folder, archive = directory / layout.folder, directory / info.files[0].path
     missing = [name for name in layout.names if not (folder / name).is_file()]
     if not missing:
         return ((str(folder / name), (folder / name).read_bytes()) for name in layout.names)
     if archive.is_file():
-        verify(archive, facts.files[0])
+        verify(archive, info.files[0])
         return _unpacked(archive, layout)
     what = f"{', '.join(missing)} in {folder}" if folder.is_dir() else str(folder)
-    raise DataMissingError(f"{facts.name} is not complete: there is no {what}, and no {archive}")
+    raise DataMissingError(f"{info.name} is not complete: there is no {what}, and no {archive}")
 
 
 def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[str, bytes]]:

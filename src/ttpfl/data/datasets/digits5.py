@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ttpfl.data.images import Facts, Images, check_labels
+from ttpfl.data.images import DatasetInfo, Images, check_labels
 from ttpfl.data.pictures import resized
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import read_images
@@ -12,7 +12,7 @@ from ttpfl.errors import DataError, DataMissingError
 
 FOLDER = "digits5"
 
-DIGITS5 = Facts(
+DIGITS5 = DatasetInfo(
     name="digits5",
     title="Digits-5: MNIST, SVHN, USPS, SynthDigits and MNIST-M",
     classes=tuple("0123456789"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.images import Facts, File, Images
+from ttpfl.data.images import DatasetInfo, File, Images
 from ttpfl.data.pictures import resized
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import verify
@@ -26,7 +26,7 @@ CHECKSUMS = {  # images, labels; training, then test
     "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 }
 
-FASHION_MNIST = Facts(
+FASHION_MNIST = DatasetInfo(
     name="fashion-mnist",
     title="Fashion-MNIST: pieces of clothing",
     classes=(
@@ -61,16 +61,16 @@ def fashion_mnist(directory: Path) -> Images:
     return read(directory, FASHION_MNIST)
 
 
-def read(directory: Path, facts: Facts) -> Images:
-    """All images of the four files that `facts` lists."""
-    missing = [file.path for file in facts.files if _find(directory / file.path) is None]
+def read(directory: Path, info: DatasetInfo) -> Images:
+    """All images of the four files that `info` lists."""
+    missing = [file.path for file in info.files if _find(directory / file.path) is None]
     if missing:
         raise DataMissingError(
-            f"{facts.name} is not complete: there is no {', '.join(missing)} in {directory}"
+            f"{info.name} is not complete: there is no {', '.join(missing)} in {directory}"
         )
-    train_x, train_y, test_x, test_y = (_array(directory / file.path, file) for file in facts.files)
+    train_x, train_y, test_x, test_y = (_array(directory / file.path, file) for file in info.files)
     x, y = np.concatenate([train_x, test_x]), np.concatenate([train_y, test_y]).astype(np.int64)
-    return Images(resized(x, facts.image_size), y, np.zeros(len(y), np.int64), facts)
+    return Images(resized(x, info.image_size), y, np.zeros(len(y), np.int64), info)
 
 
 def _find(path: Path) -> Path | None:

@@ -17,8 +17,8 @@ from ttpfl.data.client_arrays import (
 from ttpfl.data.extras import extra
 from ttpfl.data.pictures import Size, as_rgb, as_size, resized
 from ttpfl.errors import DataError
-from ttpfl.limits import PICTURE
-from ttpfl.reading import read_bytes
+from ttpfl.util.limits import PICTURE
+from ttpfl.util.reading import read_bytes
 
 HUGGINGFACE = own_facts(
     name="huggingface",

@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttpfl.data.extras import version_of
-from ttpfl.data.images import Facts, Images
+from ttpfl.data.images import DatasetInfo, Images
 from ttpfl.data.option_types import ImageSize
 from ttpfl.data.pictures import Size, Unreadable, as_size, decode, pictures_in
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import cache_path, keep
 from ttpfl.errors import DataError, DataMissingError
-from ttpfl.reading import regular_size
+from ttpfl.util.reading import regular_size
 
 FOLDER = "PACS"
 
-PACS = Facts(
+PACS = DatasetInfo(
     name="pacs",
     title="PACS: seven kinds of things as photographs, art paintings, cartoons and sketches",
     classes=("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
@@ -40,9 +40,9 @@ PACS = Facts(
 @dataset(PACS)
 def pacs(directory: Path, image_size: ImageSize = 224) -> Images:
     """All pictures by domain, class and file name, resized to `image_size` (a side, or height and width)."""
-    facts = replace(PACS, image_size=as_size(image_size) or PACS.image_size)
+    info = replace(PACS, image_size=as_size(image_size) or PACS.image_size)
     paths, y, domain = _listing(directory / FOLDER)
-    return Images(_pixels(directory, paths, facts.image_size), y, domain, facts)
+    return Images(_pixels(directory, paths, info.image_size), y, domain, info)
 
 
 def _listing(root: Path) -> tuple[list[Path], NDArray[np.int64], NDArray[np.int64]]:

@@ -14,7 +14,7 @@ from ttpfl.report.scale import covering
 from ttpfl.report.sections.flat_curves import SOURCE, Curve, flat_targets
 from ttpfl.report.sections.variation import varied
 from ttpfl.report.study import Case, Study
-from ttpfl.results.schema import Record, Run
+from ttpfl.results.schema import RoundRecord, Run
 
 MANY = 60  # points of a line from which on running means are drawn where lines are compared
 WINDOW = 10  # points before and after that such a mean has
@@ -103,9 +103,9 @@ def _of_case(case: Case) -> Iterator[Curve]:
             yield from _of_history(run, f"Rate learning, {labels}", history)
 
 
-def _rate_histories(run: Run) -> dict[str, list[Record]]:
+def _rate_histories(run: Run) -> dict[str, list[RoundRecord]]:
     """By method; methods that share their rates, and so the history, are named together."""
-    found: dict[str, list[Record]] = {}
+    found: dict[str, list[RoundRecord]] = {}
     for entry in run["entries"]:
         history = entry["rates"]["history"] if entry["rates"] else []
         same = next((labels for labels, known in found.items() if known == history), None)
@@ -116,7 +116,7 @@ def _rate_histories(run: Run) -> dict[str, list[Record]]:
     return found
 
 
-def _of_history(run: Run, stage: str, history: Sequence[Record]) -> Iterator[Curve]:
+def _of_history(run: Run, stage: str, history: Sequence[RoundRecord]) -> Iterator[Curve]:
     found: dict[tuple[str, bool], list[tuple[int, float]]] = {}
     for number, record in enumerate(history):
         for key, value in _figures(record):
@@ -125,7 +125,7 @@ def _of_history(run: Run, stage: str, history: Sequence[Record]) -> Iterator[Cur
         yield Curve(run["case"], stage, run["seed"], name, loss, tuple(points))
 
 
-def _figures(record: Record) -> Iterator[tuple[tuple[str, bool], float]]:
+def _figures(record: RoundRecord) -> Iterator[tuple[tuple[str, bool], float]]:
     """The figures in a record that are curves: (name, is it a loss?) and value."""
     for prefix, name in SOURCE.items():
         for figure_name in ("loss", "accuracy"):

@@ -6,7 +6,7 @@ from ttpfl.report.parts import Data, Section, Value, figure, panels
 from ttpfl.report.png import png_address
 from ttpfl.report.sections.clients import describe
 from ttpfl.report.study import Study
-from ttpfl.results.schema import Answer, ClientImages, Image, Samples
+from ttpfl.results.schema import ClientImages, Image, Prediction, Samples
 
 
 def pictures(study: Study) -> Section | None:
@@ -73,7 +73,7 @@ def _image(image: Image) -> list[Html]:
     ]
 
 
-def _answer(when: str, answer: Answer, label: str) -> Html:
+def _answer(when: str, answer: Prediction, label: str) -> Html:
     right = answer["answer"] == label
     sign = element("span", "\N{CHECK MARK}" if right else "\N{MULTIPLICATION X}", aria_hidden="true")
     spoken = element("span", f"{when}: {'right' if right else 'wrong'}, ", class_="spoken")

@@ -53,7 +53,7 @@ def _settings(study: Study) -> Html:
     keys = sorted({key for run in runs for key in run["config"]})
     values = {key: [_shown(run["config"].get(key)) for run in runs] for key in keys}
     rows = [[Cell(element("code", key), key), Cell(_each(runs, values[key]))] for key in keys]
-    columns = [Column("Setting", numeric=False), Column("Value", numeric=False, sortable=False)]
+    columns = [Column("PopulationConfig", numeric=False), Column("Value", numeric=False, sortable=False)]
     names = ["setting", *(listed(run["case"], f"seed {run['seed']}") for run in runs)]
     data = Data(names, [[key, *values[key]] for key in keys])
     return figure("settings", "Settings of the runs, complete.", table("Settings", columns, rows), data)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
 
-from ttpfl.federation.accountant import in_words
+from ttpfl.federation.privacy.accountant import in_words
 from ttpfl.report.chart import drawing, percent, said
 from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import aligned, clipped, listed, signed
@@ -13,7 +13,7 @@ from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.study import Case, Study
 from ttpfl.results.runs import entry_of
-from ttpfl.results.schema import Module, Record
+from ttpfl.results.schema import Module, RoundRecord
 
 ROW = 36  # pixels
 BAR = 10
@@ -62,7 +62,7 @@ def _learned(study: Study) -> dict[str, ByCase]:
 
 def _privacy(study: Study) -> str:
     """For each method with private rates, what the run with the weakest privacy says; no bound is weakest."""
-    weakest: dict[str, Record] = {}
+    weakest: dict[str, RoundRecord] = {}
     for run in study.results["runs"]:
         for entry in run["entries"]:
             record = entry["rates"]["history"][-1] if entry["rates"] and entry["rates"]["history"] else {}
@@ -72,7 +72,7 @@ def _privacy(study: Study) -> str:
     return "; ".join(f"{label}: {in_words(record)}" for label, record in weakest.items())
 
 
-def _epsilon(record: Record) -> float:
+def _epsilon(record: RoundRecord) -> float:
     return math.inf if record["epsilon"] is None else float(record["epsilon"])
 
 

@@ -1,0 +1,78 @@
+"""Old names, so that code written for 0.1 keeps working. To be removed in 0.3."""
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+MOVED = {
+    "direction": "core.direction",
+    "learning": "core.learning",
+    "norms": "core.direction_norms",
+    "personalizer": "core.personalizer",
+    "rate_rounds": "federation.learn_rates",
+    "rates": "core.rates",
+    "statistics": "core.statistics",
+    "toy": "experiment.toy",
+    "data.setting": "data.population_config",
+    "federation.accountant": "federation.privacy.accountant",
+    "federation.callbacks": "federation.checkpoints.callbacks",
+    "federation.composition": "federation.privacy.composition",
+    "federation.progress": "federation.checkpoints.progress",
+    "federation.state": "federation.checkpoints.state",
+}
+"""Modules that the documentation of 0.1 named, and where they are now; without the name of the package."""
+
+
+class _Alias(Loader):
+    """Loads nothing: the old name becomes another name of the module that has moved."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self._target)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import system has just replaced it
+
+
+class _MovedFinder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, module = fullname.partition(".")
+        if package != "ttpfl" or module not in MOVED:
+            return None
+        new = f"ttpfl.{MOVED[module]}"
+        warnings.warn(f"{fullname} has moved to {new}", DeprecationWarning, stacklevel=2)
+        return ModuleSpec(fullname, _Alias(new))
+
+
+def redirect_old_imports() -> None:
+    """Let the import system find modules by their old names."""
+    sys.meta_path.append(_MovedFinder())  # last: only asked for what is not there
+
+
+def renamed(module: str, new_names: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module in which some names have changed: old ones work, with a warning.
+
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     renamed("json", {"decode": "loads"})("decode")("[1]")
+    [1]
+    """
+
+    def get(name: str) -> Any:
+        if name not in new_names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        new = new_names[name]
+        warnings.warn(f"{module}.{name} is now {new}", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(module), new)
+
+    return get

@@ -1,0 +1,1 @@
+"""The algorithm: directions, rates, and how a model moves. Works on any model and any data."""

@@ -1,0 +1,68 @@
+"""How long directions are: the H of the paper's bounds."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.core.direction import Direction, Objective, entropy, probe
+from ttpfl.core.inputs import checked, split_batch
+from ttpfl.core.outputs import Readout
+from ttpfl.core.rates import Rates
+from ttpfl.core.twin import Twin, isolated
+from ttpfl.errors import BatchError, TtpflError
+
+
+def direction_norms(
+    model: nn.Module,
+    batches: Iterable[Any],
+    rates: Rates | None = None,
+    *,
+    logits: Readout | None = None,
+    objective: Objective = entropy,
+) -> dict[str, float]:
+    """The largest norm that each module's direction has on any of the batches; the largest of all is H.
+
+    It holds for online adaptation as well, since a mean is not longer than the longest. Batches that were
+    not looked at may have longer ones.
+
+    Args:
+        model: the global model; it is not changed.
+        batches: of any number of clients, as `refine_rates` takes them; labels are not looked at.
+        rates: which modules have a rate, or share one; each tensor has its own if None.
+        logits: from the model's output to logits.
+        objective: from logits to the unsupervised loss.
+
+    >>> model = nn.Sequential(nn.BatchNorm1d(2, affine=False), nn.Linear(2, 2))
+    >>> batch = (torch.tensor([[3.0, 3.0], [3.0, 5.0]]), torch.tensor([0, 1]))
+    >>> norms = direction_norms(model, [batch])
+    >>> norms["0.running_mean"]  # from (0, 0) to (3, 4)
+    5.0
+    """
+    rates = Rates.zeros(model) if rates is None else rates
+    rates.checked().check_fits(model)
+    twin = Twin(model, rates.modules, readout=logits)
+    largest = torch.zeros(len(rates.values), device=twin.device)
+    index = -1
+    with isolated():
+        for index, batch in enumerate(batches):
+            try:
+                direction = probe(twin, checked(split_batch(batch)[0]), objective).direction
+                largest = torch.maximum(largest, _norms(direction, rates))
+            except TtpflError as error:
+                error.add_note(f"in batch {index}")
+                raise
+    if index < 0:
+        raise BatchError("no batches: pass at least one")
+    return dict(zip(rates.names, largest.tolist(), strict=True))
+
+
+def _norms(direction: Direction, rates: Rates) -> Tensor:
+    """The length of each rate's direction, over all modules that share the rate."""
+    parts = {name: change.value.float().norm() for name, change in direction.items()}
+    norms = [torch.stack([parts[name] for name in members]).norm() for members in rates.members.values()]
+    for name, norm in zip(rates.names, norms, strict=True):
+        if not norm.isfinite():
+            raise BatchError(f"the direction of {name!r} is not finite: check the model and its inputs")
+    return torch.stack(norms)

@@ -1,0 +1,67 @@
+"""Label-free figures that let an operator see, and stop, a harmful adaptation."""
+
+from dataclasses import astuple, dataclass
+from math import isfinite
+
+import torch
+from torch import Tensor
+
+SMOOTHING = 0.1  # weight of a new batch, once ten batches have been seen
+
+
+@dataclass(frozen=True)
+class HealthFigures:
+    """What adaptation did to one batch, or on average to the recent ones."""
+
+    entropy_before: float  # of the plain model's predictions (or the value of objective=)
+    entropy_after: float
+    change_norm: float  # Euclidean norm of the change of all weights and statistics
+    changed_share: float  # predictions that differ from the plain model's, 0 to 1
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a stream of batches is doing.
+
+    Signs of trouble: `changed_share` far above what the source clients showed, `entropy_after`
+    near zero for every batch, a growing `change_norm`, any `fallbacks`.
+
+    >>> health = Health().after(HealthFigures(1.0, 0.8, 0.1, 0.25))
+    >>> health.smoothed.changed_share
+    0.25
+    """
+
+    batches: int = 0
+    fallbacks: int = 0  # batches answered by the plain model, because adaptation overflowed
+    last: HealthFigures | None = None
+    smoothed: HealthFigures | None = None
+
+    def after(self, figures: HealthFigures) -> "Health":
+        """The health after one more batch."""
+        batches = self.batches + 1
+        weight = max(1 / batches, SMOOTHING)
+        before = figures if self.smoothed is None else self.smoothed
+        pairs = zip(astuple(before), astuple(figures), strict=True)
+        smoothed = HealthFigures(*(_smoothed(old, new, weight) for old, new in pairs))
+        return Health(batches, self.fallbacks, figures, smoothed)
+
+
+def _smoothed(old: float, new: float, weight: float) -> float:
+    """A figure that overflowed says so in `last`; it must not spoil the average for ever."""
+    if not isfinite(old):
+        return new
+    return old + weight * (new - old) if isfinite(new) else old
+
+
+def changed_share(plain: Tensor, adapted: Tensor) -> float:
+    """Share of predictions that differ: the largest class, or the sign of a single column.
+
+    >>> changed_share(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0]]))
+    0.5
+    """
+    different = _predictions(plain) != _predictions(adapted)
+    return float(different.float().mean())
+
+
+def _predictions(logits: Tensor) -> Tensor:
+    return logits.argmax(1) if logits.ndim > 1 and logits.shape[1] > 1 else torch.gt(logits, 0)

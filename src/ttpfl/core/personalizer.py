@@ -1,0 +1,270 @@
+"""A model that adapts itself to the unlabelled stream it sees."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.core.direction import Change, Direction, Objective, absorb, check_finite, entropy, move, probe
+from ttpfl.core.health import Health, HealthFigures, changed_share
+from ttpfl.core.inputs import Inputs, all_finite, checked
+from ttpfl.core.outputs import Readout
+from ttpfl.core.rates import MODES, Mode, Rates
+from ttpfl.core.twin import Moved, Twin, isolated
+from ttpfl.errors import RatesError
+
+log = logging.getLogger("ttpfl")
+
+
+class Personalizer(nn.Module):
+    """Answers each unlabelled batch with the logits of the model, adapted to that batch or stream.
+
+    It holds a snapshot of the model: later changes of the model do not reach it, and it never
+    changes the model. `to(device)` moves it. `state_dict()` holds what it learned and nothing else
+    (the number of batches and the mean of their directions), for `load_state_dict()` elsewhere.
+
+    Args:
+        model: any network; it is used in evaluation mode.
+        rates: the learned rates; a snapshot is taken.
+        mode: "batch" adapts to each batch on its own; "online" to the mean of all directions that
+            this client's batches have given so far.
+        decay: for online streams that change: weight of the past in an exponential mean, in (0, 1).
+        logits: from the model's output to logits, for outputs that are not a tensor.
+        objective: from logits to the unsupervised loss.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    >>> rates = Rates.zeros(model)
+    >>> rates.values += 0.1
+    >>> personal = Personalizer(model, rates, mode="online")
+    >>> personal(torch.randn(8, 3)).shape
+    torch.Size([8, 2])
+    >>> personal.health.batches
+    1
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        rates: Rates,
+        mode: Mode = "batch",
+        *,
+        decay: float | None = None,
+        logits: Readout | None = None,
+        objective: Objective = entropy,
+    ) -> None:
+        super().__init__()
+        MODES.check(RatesError, mode=mode)
+        if decay is not None and not (mode == "online" and 0 < decay < 1):
+            raise RatesError(
+                f"decay={decay} with mode={mode!r}: it takes mode='online' and a number in (0, 1)"
+            )
+        rates.checked().check_fits(model)
+        self.mode = mode
+        self.decay = decay
+        self._objective = objective
+        # A module whose rate is zero stays where it is: no direction is needed for it.
+        moving = {name: rate for name, rate in rates.by_module().items() if rate != 0}
+        self._twin = Twin(model, [s for s in rates.modules if s.name in moving], readout=logits)
+        self._rates = {name: rate.to(self._twin.device, copy=True) for name, rate in moving.items()}
+        self._mean: Direction = {}
+        self._count = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything learned so far, as between two clients.
+
+        >>> model = nn.Linear(3, 2)
+        >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
+        >>> first = personal(torch.ones(4, 3))
+        >>> personal.reset()
+        >>> personal.health.batches
+        0
+        """
+        self._forget()
+        self._health = Health()
+
+    @property
+    def health(self) -> Health:
+        """Label-free figures of the last batch and smoothed over the recent ones.
+
+        >>> model = nn.Linear(3, 2)
+        >>> Personalizer(model, Rates.zeros(model)).health
+        Health(batches=0, fallbacks=0, last=None, smoothed=None)
+        """
+        return self._health
+
+    @property
+    def fallbacks(self) -> int:
+        """Batches answered by the plain model because adaptation overflowed.
+
+        >>> model = nn.Linear(3, 2)
+        >>> Personalizer(model, Rates.zeros(model)).fallbacks
+        0
+        """
+        return self._health.fallbacks
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Adapt to this batch and return its logits; call it with the model's own arguments.
+
+        A batch that cannot be used (empty, NaN, wrong shape) raises an error and changes nothing. If
+        adaptation overflows, the plain model answers; a direction that is not finite is not
+        learned, and a mean that leads to logits that are not finite is given up.
+
+        >>> model = nn.Linear(3, 2)
+        >>> Personalizer(model, Rates.zeros(model))(torch.zeros(0, 3))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ttpfl.errors.BatchError: the batch is empty ...
+        """
+        with isolated():
+            inputs = checked(Inputs(args, kwargs))
+            if not self._rates:
+                return self._answer_plainly(inputs)
+            plain, before, direction = probe(self._twin, inputs, self._objective)
+            with torch.no_grad():
+                if not _finite(direction):
+                    return self._fall_back(inputs)
+                self._learn(direction)
+                del direction  # the adapted weights take its place in memory
+                moved = move(self._twin, self._mean, self._rates)
+                adapted = self._twin.plain(inputs, moved)
+                if not all_finite(adapted):
+                    self._forget()  # a mean that overflows is not to be trusted any more
+                    return self._fall_back(inputs)
+                after, norm = float(self._objective(adapted)), self._change_norm(moved)
+                self._note(HealthFigures(float(before), after, norm, changed_share(plain, adapted)))
+                return adapted
+
+    def predict(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Logits with what was learned so far, without learning from this batch.
+
+        In batch mode that is the adaptation to the last batch; before any batch, the plain model.
+
+        >>> model = nn.Linear(3, 2)
+        >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
+        >>> x = torch.ones(4, 3)
+        >>> torch.equal(personal(x), personal.predict(x))
+        True
+        """
+        with isolated(), torch.no_grad():
+            inputs = checked(Inputs(args, kwargs))
+            if self._mean:
+                moved = move(self._twin, self._mean, self._rates)
+                adapted = self._twin.plain(inputs, moved)
+                if all_finite(adapted):
+                    return adapted
+                self._count_fallback()
+            return check_finite(self._twin.plain(inputs))
+
+    def adapted_state_dict(self) -> dict[str, Tensor]:
+        """The adapted weights as a plain state dict of the model, to export or to load elsewhere.
+
+        In batch mode it holds the adaptation to the last batch.
+
+        >>> model = nn.Linear(3, 2)
+        >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
+        >>> logits = personal(torch.eye(3))
+        >>> model.load_state_dict(personal.adapted_state_dict())
+        <All keys matched successfully>
+        >>> torch.allclose(model(torch.eye(3)), logits)
+        True
+        """
+        with torch.inference_mode(False), torch.no_grad():
+            return self._twin.state_dict(move(self._twin, self._mean, self._rates))
+
+    def _learn(self, direction: Direction) -> None:
+        self._count += 1
+        if self.mode == "batch" or not self._mean:
+            self._mean = direction
+        else:
+            weight = 1 / self._count if self.decay is None else max(1 / self._count, 1 - self.decay)
+            absorb(self._mean, direction, weight)
+
+    def _forget(self) -> None:
+        self._mean.clear()
+        self._count = 0
+
+    def _change_norm(self, moved: Moved) -> float:
+        parts = []
+        for name, change in self._mean.items():
+            if self._twin.specs[name].nonnegative:  # it may have stopped at zero
+                parts.append((moved.whole[name] - self._twin.tensors[name]).float().norm())
+            else:
+                parts.append(self._rates[name] * change.value.norm())
+        return float(torch.stack(parts).norm())
+
+    def _answer_plainly(self, inputs: Inputs) -> Tensor:
+        with torch.no_grad():
+            plain = check_finite(self._twin.plain(inputs))
+            value = float(self._objective(plain))
+        self._note(HealthFigures(value, value, 0.0, 0.0))
+        return plain
+
+    def _fall_back(self, inputs: Inputs) -> Tensor:
+        self._count_fallback()
+        return self._answer_plainly(inputs)
+
+    def _count_fallback(self) -> None:
+        if not self.fallbacks:
+            log.warning(
+                "adaptation gave logits that are not finite: answering with the plain model; "
+                "see Personalizer.fallbacks (this is said once)"
+            )
+        self._health = replace(self._health, fallbacks=self.fallbacks + 1)
+
+    def _note(self, figures: HealthFigures) -> None:
+        self._health = self._health.after(figures)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._twin.apply(fn)
+        device = self._twin.device
+        with torch.inference_mode(False):
+            self._rates = {name: rate.to(device) for name, rate in self._rates.items()}
+            for name, change in self._mean.items():
+                # Means stay in float32 or better, whatever the model is cast to.
+                dtype = torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
+                self._mean[name] = change._replace(value=change.value.to(device, dtype))
+        return self
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """What `state_dict()` holds: the number of batches seen and the mean of their directions."""
+        destination[f"{prefix}count"] = torch.tensor(self._count)
+        for name, change in self._mean.items():
+            destination[f"{prefix}mean.{name}"] = change.whole().clone()
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Take over a `state_dict()`, all or nothing."""
+        start = f"{prefix}mean."
+        found = {key.removeprefix(start): t for key, t in state_dict.items() if key.startswith(start)}
+        stored = state_dict.get(f"{prefix}count", torch.tensor(-1))
+        count = int(stored) if stored.numel() == 1 else -1
+        if count < 0 or (count > 0) != bool(found):
+            raise RatesError("this is not the state of a personalizer: 'count' or the means are missing")
+        if found and found.keys() != self._rates.keys():
+            name = min(found.keys() ^ self._rates.keys())
+            raise RatesError(
+                f"the state is of a personalizer with other rates: module {name!r} is in one of them only"
+            )
+        mean: Direction = {}
+        for name, tensor in found.items():
+            shape = self._twin.specs[name].shape
+            if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
+                raise RatesError(
+                    f"mean direction of {name!r} has shape {tuple(tensor.shape)} (expected {shape}) "
+                    "or is not finite"
+                )
+            with torch.inference_mode(False):
+                dtype = torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
+                value = tensor.detach().to(self._twin.device, dtype, copy=True)
+            mean[name] = Change(value, None, shape)
+        self._count, self._mean = count, {name: mean[name] for name in self._rates if name in mean}
+
+
+def _finite(direction: Direction) -> bool:
+    return all(all_finite(change.value) for change in direction.values())

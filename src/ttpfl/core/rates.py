@@ -1,0 +1,292 @@
+"""How far each module may move: the vector of adaptation rates."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import Any, Literal, Self, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ttpfl.core import rates_file, rates_text
+from ttpfl.core.network import ModuleSpec, describe, fingerprint, weights_hash
+from ttpfl.core.privacy_record import Account, together
+from ttpfl.errors import RatesError, RatesFileError
+from ttpfl.util.settings_kit import one_of
+
+log = logging.getLogger("ttpfl")
+
+Granularity = Literal["tensor", "layer", "block", "kind"]
+Only = Literal["params", "stats"]
+Mode = Literal["batch", "online"]
+GRANULARITIES, MODES = one_of(*get_args(Granularity)), one_of(*get_args(Mode))
+ONLY = one_of(*get_args(Only), None)
+
+_GROUP_OF: dict[str, Callable[[ModuleSpec], str]] = {
+    "tensor": lambda spec: spec.name,
+    "layer": lambda spec: spec.layer,
+    "block": lambda spec: spec.block,
+    "kind": lambda spec: spec.kind,
+}
+
+
+@dataclass(eq=False, repr=False)
+class Rates:
+    """One adaptation rate per module of a network, or per group of modules.
+
+    `values` may be changed in place or assigned; everything else describes the network. Rates that
+    were changed have no privacy bound any more: see `derived`.
+
+    >>> model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    >>> rates = Rates.zeros(model)
+    >>> rates.names[:4]
+    ('0.weight', '0.bias', '1.weight', '1.bias')
+    >>> rates.values
+    tensor([0., 0., 0., 0., 0., 0.])
+    >>> Rates.zeros(model, granularity="layer", only="params").members
+    {'0': ('0.weight', '0.bias'), '1': ('1.weight', '1.bias')}
+    """
+
+    values: Tensor
+    modules: tuple[ModuleSpec, ...]  # those that have a rate
+    granularity: Granularity = "tensor"
+    only: Only | None = None
+    mode: Mode = "batch"  # how the rates were refined
+    fingerprint: str = ""  # of the architecture
+    weights_hash: str = ""  # of the weights that they were learned for
+    learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
+    account: Account = field(default_factory=Account)  # what they cost in privacy, when they were learned
+
+    @classmethod
+    def zeros(cls, model: nn.Module, granularity: Granularity = "tensor", only: Only | None = None) -> Self:
+        """Rates of zero for every module of `model` that is not frozen: nothing adapts yet.
+
+        Args:
+            model: any network.
+            granularity: one rate per "tensor" (the paper), "layer", "block" or "kind".
+            only: "params" leaves out running statistics, "stats" leaves out learnable tensors.
+
+        >>> Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), only="stats").names
+        ('1.running_mean', '1.running_var')
+        """
+        GRANULARITIES.check(RatesError, granularity=granularity)
+        ONLY.check(RatesError, only=only)
+        specs = describe(model)
+        modules = tuple(
+            spec
+            for spec in specs
+            if not spec.frozen and only in (None, "stats" if spec.statistic else "params")
+        )
+        if not modules:
+            raise RatesError(
+                f"{type(model).__name__} has nothing to adapt"
+                + (f" with only={only!r}" if only else "")
+                + ": every parameter is frozen and there are no running statistics"
+            )
+        groups = dict.fromkeys(map(_GROUP_OF[granularity], modules))
+        return cls(
+            values=torch.zeros(len(groups), dtype=torch.float32),
+            modules=modules,
+            granularity=granularity,
+            only=only,
+            fingerprint=fingerprint(model, specs),
+            weights_hash=weights_hash(model),
+        )
+
+    @property
+    def groups(self) -> dict[str, tuple[ModuleSpec, ...]]:
+        """The modules that share a rate, by the rate's name, in the order of `values`.
+
+        >>> [spec.kind for spec in Rates.zeros(nn.Linear(3, 2), granularity="layer").groups["weight"]]
+        ['linear.weight']
+        """
+        grouped: dict[str, list[ModuleSpec]] = {}
+        for spec in self.modules:
+            grouped.setdefault(_GROUP_OF[self.granularity](spec), []).append(spec)
+        return {name: tuple(specs) for name, specs in grouped.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The rates' names: state-dict keys in state-dict order, or group names.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).names
+        ('weight', 'bias')
+        """
+        return tuple(self.groups)
+
+    @property
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """The state-dict keys that each rate moves.
+
+        >>> Rates.zeros(nn.Linear(3, 2), granularity="kind").members
+        {'linear.weight': ('weight',), 'linear.bias': ('bias',)}
+        """
+        return {name: tuple(spec.name for spec in specs) for name, specs in self.groups.items()}
+
+    @property
+    def sizes(self) -> Tensor:
+        """Number of scalars that each rate moves.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).sizes
+        tensor([6, 2])
+        """
+        return torch.tensor([sum(spec.size for spec in specs) for specs in self.groups.values()])
+
+    def by_module(self) -> dict[str, Tensor]:
+        """Each module's rate as a scalar tensor, by state-dict key.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).with_values(torch.tensor([0.5, 0.0])).by_module()
+        {'weight': tensor(0.5000), 'bias': tensor(0.)}
+        """
+        rates = self.values.detach().unbind()
+        return {
+            spec.name: rate for rate, specs in zip(rates, self.groups.values(), strict=True) for spec in specs
+        }
+
+    def with_values(self, values: Tensor, **changes: Any) -> Self:
+        """The same description with other values; `changes` are further fields.
+
+        If the values differ, there is no privacy bound any more: see `derived`.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).with_values(torch.tensor([0.1, 0.2])).values
+        tensor([0.1000, 0.2000])
+        """
+        return replace(self, values=values, **changes).checked()
+
+    def derived(self, values: Tensor) -> Self:
+        """Rates with values that were computed from these rates and from nothing else, such as rounded ones.
+
+        That costs no further privacy, so the account stays. With `with_values`, or when values are changed in
+        place, nobody knows where they come from, and there is no bound any more.
+
+        >>> zeros = Rates.zeros(nn.Linear(3, 2))
+        >>> zeros.derived(zeros.values + 1).current_account().no_bound
+        ''
+        >>> zeros.with_values(zeros.values + 1).current_account().no_bound
+        'the values were changed after they were learned, or set by hand'
+        """
+        return self.with_values(values, account=together([self.current_account()], values))
+
+    def current_account(self) -> Account:
+        """The privacy account of these values: without a bound if they were changed since it was written."""
+        return self.account.of(self.values)
+
+    def checked(self) -> Self:
+        """These rates, if `values` are finite numbers of the right count; else an error.
+
+        >>> rates = Rates.zeros(nn.Linear(3, 2))
+        >>> rates.values[1] = float("nan")
+        >>> rates.checked()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ttpfl.errors.RatesError: the rate of 'bias' is nan: ...
+        """
+        names = self.names
+        if not isinstance(self.values, Tensor) or not self.values.is_floating_point():
+            kind = self.values.dtype if isinstance(self.values, Tensor) else type(self.values).__name__
+            raise RatesError(f"values must be a tensor of floating-point numbers, not {kind}")
+        if tuple(self.values.shape) != (len(names),):
+            raise RatesError(
+                f"values have shape {tuple(self.values.shape)}, but there are {len(names)} rates"
+            )
+        bad = (~torch.isfinite(self.values)).nonzero()
+        if len(bad):
+            index = int(bad[0])
+            raise RatesError(
+                f"the rate of {names[index]!r} is {self.values[index].item()}: rates must be finite; "
+                "if they were just learned, lower lr"
+            )
+        return self
+
+    def check_fits(self, model: nn.Module) -> None:
+        """Raise a RatesError that names the first difference if `model` has another architecture.
+
+        >>> Rates.zeros(nn.Linear(3, 2)).check_fits(nn.Linear(3, 2))
+        """
+        theirs = {spec.name: spec for spec in describe(model)}
+        for spec in self.modules:
+            other = theirs.get(spec.name)
+            if other is not None and other.statistic != spec.statistic:
+                raise RatesError(f"{spec.name!r} is a running statistic in only one of rates and model")
+            if other is None or other.shape != spec.shape:
+                found = "no such module" if other is None else f"shape {other.shape}"
+                raise RatesError(
+                    f"these rates are for another architecture: module {spec.name!r} has shape {spec.shape} "
+                    f"in the rates, and the model has {found}. Learn rates for this model, or build "
+                    "the model that they were learned for"
+                )
+        if fingerprint(model, theirs.values()) != self.fingerprint:
+            known = {spec.name for spec in self.modules}
+            extra = next((spec for spec in theirs.values() if spec.name not in known), None)
+            hint = f" (the model has {extra.name!r} of shape {extra.shape})" if extra else ""
+            raise RatesError(
+                "these rates are for another architecture: the modules with rates agree, but other "
+                f"tensors or the normalisation layers do not{hint}"
+            )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a safetensors file of a few kB; an existing file is replaced only when all is written.
+
+        >>> import tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "rates.safetensors")
+        >>> model = nn.Linear(3, 2)
+        >>> Rates.zeros(model).save(path)
+        >>> Rates.load(path, model=model).names
+        ('weight', 'bias')
+        """
+        rates_file.write(path, vars(self.checked()), self.names)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], model: nn.Module | None = None) -> Self:
+        """Read a rates file; with `model`, make sure that it fits.
+
+        Another architecture is an error; other weights of the same architecture only warn, since
+        rates outlive further training (the paper's Table 6).
+
+        >>> import tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "rates.safetensors")
+        >>> Rates.zeros(nn.Linear(3, 2)).save(path)
+        >>> Rates.load(path, model=nn.Linear(3, 4))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ttpfl.errors.RatesError: ... module 'weight' has shape (2, 3) in the rates, and the model has ...
+        """
+        rates = cls(**rates_file.read(path))
+        try:
+            GRANULARITIES.check(RatesError, granularity=rates.granularity)
+            ONLY.check(RatesError, only=rates.only)
+            MODES.check(RatesError, mode=rates.mode)
+            rates.checked()
+        except RatesError as error:
+            raise RatesFileError(f"{path} is not a sound rates file: {error}") from None
+        if model is not None:
+            rates.check_fits(model)
+            if rates.weights_hash and rates.weights_hash != weights_hash(model):
+                log.warning(
+                    "%s was learned for other weights of this architecture: usually fine after further "
+                    "training, but compare with and without adaptation",
+                    path,
+                )
+        return rates
+
+    def table(self) -> str:
+        """Every rate, grouped by block and kind.
+
+        >>> rates = Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
+        >>> rates.values[:] = torch.tensor([0.5, -0.25, 0.0, 1.0])
+        >>> print(rates.table())
+        block  name      kind           rate
+        0      0.weight  linear.weight  +0.5               |######
+        0      0.bias    linear.bias    -0.25           ###|
+        1      1.weight  linear.weight  +0                 |
+        1      1.bias    linear.bias    +1                 |############
+        """
+        return rates_text.listing(self.groups, self.values)
+
+    def __str__(self) -> str:
+        heading = f"{len(self.values)} rates, one per {self.granularity}, refined in {self.mode} mode"
+        return f"{heading}\n{rates_text.summary(self.modules, self.by_module())}"
+
+    def __repr__(self) -> str:
+        return f"<Rates: {len(self.values)} per {self.granularity}, {self.mode} mode>"

@@ -1,0 +1,1 @@
+"""State of a run, checkpoints, callbacks and logs."""

@@ -1,0 +1,1 @@
+"""How rounds run: client pools, workers, sessions, interruption."""

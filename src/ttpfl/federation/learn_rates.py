@@ -1,0 +1,106 @@
+"""`ttpfl.learn_rates`: the loop of `ttpfl.federation.learn`, in one process and without files."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from ttpfl.core.direction import DirectionCache, Objective, entropy
+from ttpfl.core.inputs import Client
+from ttpfl.core.learning import Loss, cross_entropy
+from ttpfl.core.outputs import Readout
+from ttpfl.core.rates import MODES, Mode, Rates
+from ttpfl.errors import BatchError, FederationError, RatesError
+from ttpfl.federation.checkpoints.callbacks import Callback
+from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.engine.client_pool import ClientPool
+from ttpfl.federation.rate_run import RateRun
+from ttpfl.federation.settings import LearnSettings
+
+OWN_CACHE_BYTES = 2**30
+_COUNTS = ("cohort", "batch_size", "local_epochs", "seed")
+_NOTED = ("rounds", "clients", "library", "checked")
+
+
+def learn_rates(
+    model: nn.Module,
+    clients: Sequence[Client] | Mapping[str, Client],
+    rounds: int = 200,
+    cohort: int | None = None,
+    lr: float = 0.1,
+    batch_size: int = 20,
+    local_epochs: int = 1,
+    mode: Mode = "batch",
+    rates: Rates | None = None,
+    seed: int = 0,
+    cache: DirectionCache | None = None,
+    *,
+    check: bool = True,
+    progress: Callable[[dict[str, Any]], object] | None = None,
+    logits: Readout | None = None,
+    objective: Objective = entropy,
+    loss: Loss = cross_entropy,
+) -> Rates:
+    """Learn rates for `model` over source clients: in each round a cohort refines, the server averages.
+
+    The first client that fails ends learning with its error; `ttpfl.federation.learn` leaves it out.
+
+    Args:
+        model: The global model; it is not changed.
+        clients: A sequence or a mapping of datasets, `(x, y)` tensor pairs or DataLoaders.
+        rounds: Number of rounds.
+        cohort: Clients per round, drawn without repetition; all if None.
+        lr: Learning rate of the rates.
+        batch_size: Batch size; use the one expected at test time. DataLoaders keep their own.
+        local_epochs: Local epochs per round.
+        mode: See `refine_rates`.
+        rates: Rates to start from; zeros if None. They also set the granularity and `only`.
+        seed: Random seed. The batches of a client are the same in every round.
+        cache: Keeps directions between rounds; a new one of 1 GiB if None.
+        check: Compare the result with no adaptation, on the clients of the last rounds. If it is worse, warn
+            with a `RatesWarning` and return the best of some earlier rates. See `learned["checked"]`.
+        progress: Called after every round with its loss and accuracy, before and after adaptation.
+        logits: From the model's output to logits.
+        objective: From logits to the unsupervised loss.
+        loss: From logits and labels to the supervised loss.
+
+    >>> import torch
+    >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in "abc"}
+    >>> history = []
+    >>> rates = learn_rates(nn.Linear(3, 2), clients, rounds=2, batch_size=4, progress=history.append)
+    >>> sorted(history[0])
+    ['clients', 'plain_accuracy', 'plain_loss', 'round', 'validation_accuracy', 'validation_loss']
+    """
+    clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
+    counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
+    settings = _settings(clients, **counts, lr=lr, mode=mode, seed=seed, check=check)
+    run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
+    found = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
+    learned = {name: found.learned[name] for name in _NOTED if name in found.learned}
+    learned |= {name: int(getattr(settings, name)) for name in _COUNTS} | {"lr": float(lr)}
+    return found.with_values(found.values, learned=learned)
+
+
+def _settings(clients: Sequence[Client] | Mapping[str, Client], **chosen: Any) -> LearnSettings:
+    """What was chosen, with a cohort; wrong values are errors about rates, not about a federation."""
+    if not clients:
+        raise BatchError("no clients: pass at least one")
+    MODES.check(RatesError, mode=chosen["mode"])
+    try:
+        settings = LearnSettings(workers=0, direction_cache=OWN_CACHE_BYTES, **chosen)
+        return replace(settings, cohort=ClientPool(clients).cohort(settings.cohort))
+    except FederationError as error:
+        raise RatesError(str(error)) from None
+
+
+class _Progress(Callback):
+    """Hands the metrics of a round to a function; traffic and the like are left out."""
+
+    def __init__(self, progress: Callable[[Record], object]) -> None:
+        self._progress = progress
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """After every round."""
+        names = [n for n in record if n in ("round", "clients") or n.startswith(("plain_", "validation_"))]
+        self._progress({name: record[name] for name in names})

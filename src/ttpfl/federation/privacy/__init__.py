@@ -1,0 +1,1 @@
+"""Differential privacy of the rates: mechanism, accountant, composition."""

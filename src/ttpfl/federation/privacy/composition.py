@@ -1,0 +1,142 @@
+"""What all private runs behind some rates have cost their sites together.
+
+Gaussian mechanisms compose exactly: the squares of sensitivity / noise add up, for each site over the rounds
+that it was drawn for (Dong, Roth, Su 2022). An account's epsilon is that of the site with the largest sum.
+
+Runs over the same sites are added up site by site. Whether sites of other populations are the same is not
+known, so the largest sums of populations are added up, as if one site had them all.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ttpfl.core.privacy_record import LEAST_NOISE, NO_NOISE, UNPROTECTED, Account, PrivateRun, digest
+from ttpfl.core.rates import Rates
+from ttpfl.federation.checkpoints.identity import MOST_NAMES, names_hash
+from ttpfl.federation.checkpoints.state import Record
+from ttpfl.federation.engine.client_pool import ClientPool
+from ttpfl.federation.privacy.accountant import SENSITIVITY, epsilon_of_mu
+from ttpfl.federation.privacy.mechanism import Participation
+from ttpfl.federation.settings import LearnSettings
+
+MOST_DRAWS = 10**8
+"""Clients times rounds that are drawn again to see who took part how often: about a second's work. Above, the
+busiest clients of all runs count as one."""
+
+MOST_SQUARES = 1e12
+"""Above, epsilon is infinite: it would be some 1e11, which means as much, and cannot be computed well."""
+
+Squares = NDArray[np.float64]
+"""Of sensitivity / noise, added up: a number for each client, or one for all."""
+
+
+def epsilon_of_rates(rates: Rates, delta: float = 1e-5) -> float:
+    """The epsilon of everything that sites gave away for these rates; infinite if there is no bound.
+
+    It covers the rates alone. The model that they belong to counts as public.
+
+    >>> from torch import nn
+    >>> epsilon_of_rates(Rates.zeros(nn.Linear(3, 2)))
+    0.0
+    """
+    account = rates.current_account()
+    return math.inf if account.no_bound else _epsilon(_total(account.runs), delta)
+
+
+def _epsilon(squares: float, delta: float) -> float:
+    if squares > MOST_SQUARES:
+        return math.inf
+    return epsilon_of_mu(math.sqrt(squares), delta) if squares else 0.0
+
+
+def _total(runs: Sequence[PrivateRun]) -> float:
+    populations: dict[object, list[PrivateRun]] = {}
+    for number, run in enumerate(runs):
+        populations.setdefault((run.sites, run.clients) if run.sites else number, []).append(run)
+    return math.fsum(float(_by_client(same, exact=len(same) > 1).max()) for same in populations.values())
+
+
+def _by_client(runs: Sequence[PrivateRun], exact: bool) -> Squares:
+    """Of runs over the same clients; if not exact, everybody's are those of the busiest."""
+    drawn = [run for run in runs if run.cohort < run.clients]
+    exact = exact and sum(run.clients * run.rounds for run in drawn) <= MOST_DRAWS
+    squares: Squares = np.zeros(1)
+    for run in runs:
+        times = np.array([run.participations])
+        if exact and run in drawn:
+            times = Participation(run.clients, run.cohort, run.seed).counts(run.rounds)
+        squares = squares + _square(run) * times
+    return squares
+
+
+def _square(run: PrivateRun | LearnSettings) -> float:
+    mu = SENSITIVITY[run.privacy] / run.noise
+    return mu * mu
+
+
+class Spending:
+    """What a run spends from round to round, on top of what the rates that it began with had cost.
+
+    Args:
+        before: the account of those rates.
+        settings: of the run.
+        roster: its clients.
+    """
+
+    def __init__(self, before: Account, settings: LearnSettings, client_pool: ClientPool) -> None:
+        self._before, self._settings = before, settings
+        self._clients, self._cohort = len(client_pool), client_pool.cohort(settings.cohort)
+        self.no_bound = before.no_bound
+        if settings.privacy == "none":
+            self.no_bound = UNPROTECTED
+        elif settings.noise < LEAST_NOISE and not self.no_bound:
+            self.no_bound = NO_NOISE
+        self._participation = Participation(self._clients, self._cohort, settings.seed)
+        if not self.no_bound:
+            self._sites = (
+                names_hash(client_pool) if client_pool.named and len(client_pool) <= MOST_NAMES else ""
+            )
+            population = (self._sites, self._clients)
+            same = [run for run in before.runs if run.sites and (run.sites, run.clients) == population]
+            self._here = _by_client(same, exact=True)
+            self._elsewhere = _total([run for run in before.runs if run not in same])
+
+    def record(self, rounds: int) -> Record:
+        """What the site with the largest sum has given away after so many rounds of this run.
+
+        Every round counts once. What a server asked for again after it died is not known to it: a site's own
+        account (`ttpfl.flower.policy.Budget`) counts that, too.
+        """
+        counts = self._participation.counts(rounds)
+        record: Record = {
+            "epsilon": None,  # no bound at all
+            "delta": self._settings.delta,
+            "participations": int(counts.max()),
+        }
+        if self.no_bound:
+            return record | {"no_bound": self.no_bound}
+        squares = self._elsewhere + float(np.max(self._here + _square(self._settings) * counts))
+        epsilon = _epsilon(squares, self._settings.delta)
+        return record | ({"no_bound": NO_NOISE} if math.isinf(epsilon) else {"epsilon": epsilon})
+
+    def account(self, rounds: int, values: Tensor) -> Account:
+        """That of the values that so many rounds led to."""
+        if self.no_bound:
+            return Account(no_bound=self.no_bound)
+        run = PrivateRun(
+            self._settings.privacy,
+            float(self._settings.noise),
+            float(self._settings.clip),
+            rounds,
+            int(self._participation.counts(rounds).max()),
+            self._clients,
+            self._cohort,
+            int(self._settings.seed),
+            self._sites,
+            digest(values),
+        )
+        return Account((*self._before.runs, run), values=run.result)

@@ -1,0 +1,1 @@
+"""What the server computes from the clients' updates."""

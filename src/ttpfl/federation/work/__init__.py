@@ -1,0 +1,1 @@
+"""What a client computes in a round, free of any engine."""

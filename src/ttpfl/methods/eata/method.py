@@ -1,0 +1,95 @@
+"""EATA: entropy minimisation on reliable and non-redundant samples, without forgetting."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ttpfl.core.twin import isolated
+from ttpfl.errors import MethodError
+from ttpfl.methods.base import Adapter, Labelled, Method, SourceInfo, Summary, method, tunable
+from ttpfl.methods.eata.fisher import BATCHES, drift, importance, squared_gradients
+from ttpfl.methods.learner import Learner, entropies
+from ttpfl.methods.normalisation import affine_parameters, batch_statistics
+from ttpfl.methods.optimizer import OPTIMIZERS
+from ttpfl.util.settings_kit import NOT_NEGATIVE, one_of
+
+
+@method("eata")
+@dataclass(frozen=True)
+class EATA(Method):
+    """Scale and shift of normalisation layers, as in Tent, on sure and new samples, without forgetting.
+
+    A sample counts if its entropy is below `margin` and its prediction differs from the moving average
+    of those that counted; the surer, the more. Parameters that are important on source data (Fisher
+    information, with predictions as labels) are held back.
+
+    Paper: Niu, Wu, Zhang, Chen, Zheng, Zhao and Tan, "Efficient Test-Time Model Adaptation without
+    Forgetting", ICML 2022.
+
+    Defaults: the margin is that of the authors' code (github.com/mr-eggplant/EATA), which is for ImageNet:
+    there lr 2.5e-4, similarity 0.05, fisher 2000. Similarity 0.4 and fisher 1 are what
+    github.com/mariodoebler/test-time-adaptation has for CIFAR-10, lr 5e-3 is the paper's for it, at
+    batches of 200.
+    """
+
+    lr: float = tunable(5e-3, "step size", (2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2), NOT_NEGATIVE)
+    margin: float = tunable(
+        0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6), NOT_NEGATIVE
+    )
+    similarity: float = tunable(
+        0.4, "largest cosine to the moving average", (0.05, 0.1, 0.2, 0.4, 0.6), NOT_NEGATIVE
+    )
+    fisher: float = tunable(1.0, "weight of not forgetting", (0.1, 1.0, 10.0, 100.0, 2000.0), NOT_NEGATIVE)
+    optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam", limit=one_of(*OPTIMIZERS))
+
+    @property
+    def needs_source(self) -> bool:
+        """Not for ETA, as the paper calls the method without its regulariser."""
+        return self.fisher > 0
+
+    def summary_key(self) -> Any:
+        """The gradients are those of the global model."""
+        return self.needs_source
+
+    def summary(self, model: nn.Module, batches: Labelled) -> Summary:
+        """The sum over batches of squared gradients, with the model's own predictions as labels."""
+        with isolated():
+            return squared_gradients(_EATA(model, self, {}), batches)
+
+    def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
+        """The model, ready to learn."""
+        if self.needs_source and not source_info.summary.get(BATCHES):
+            raise MethodError("eata needs the source clients' summary; with fisher=0 it does without")
+        return _EATA(model, self, source_info.summary if self.needs_source else {})
+
+
+class _EATA(Learner):
+    _mean: Tensor | None  # of the predictions that counted
+
+    def __init__(self, model: nn.Module, config: EATA, summary: Summary) -> None:
+        super().__init__(model, affine_parameters, config.optimizer, config.lr)
+        self._config = config
+        self._importance = importance(summary, self.learning) if summary else []
+
+    def adapt(self, batch: Any) -> Tensor:
+        logits = self.forward(batch, batch_statistics)
+        entropy, p = entropies(logits), logits.detach().softmax(1)
+        margin = self._config.margin * math.log(logits.shape[1])
+        counts = entropy.detach() < margin
+        if self._mean is not None:
+            counts &= F.cosine_similarity(self._mean[None], p).abs() < self._config.similarity
+        if counts.any():
+            loss = ((margin - entropy.detach()).exp() * entropy)[counts].mean()
+            if self._importance:
+                loss = loss + self._config.fisher * drift(self._importance, self.parameters, self.fresh)
+            self.descend(loss)
+            new = p[counts].mean(0)
+            self._mean = new if self._mean is None else 0.9 * self._mean + 0.1 * new
+        return logits
+
+    def reset(self) -> None:
+        super().reset()
+        self._mean = None

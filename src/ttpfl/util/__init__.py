@@ -1,0 +1,1 @@
+"""Small helpers that stand alone: files, locks, threads, randomness, lookup."""
