@@ -98,8 +98,8 @@ def test_hashes_are_the_same_in_another_process(path: Path, tmp_path: Path) -> N
         (("source", 1, 0), "source-9", r"id of client source-9 was source-9, it is source-1"),
         (("source", 1, 1), "moon", r"domain of client source-1 was moon, it is all"),
         (("data", "sha256"), "1" * 64, r"sha256 of the data was '1111.*', it is '[0-9a-f]{64}'"),
-        (("setting", "seed"), 1, r"seed of the setting was 1, it is 0"),
-        (("setting", "new"), 1, r"new of the setting was 1, it is None"),
+        (("setting", "seed"), 1, r"seed of the config was 1, it is 0"),
+        (("setting", "new"), 1, r"new of the config was 1, it is None"),
     ],
 )
 def test_every_difference_is_named(path: Path, place: tuple[Any, ...], value: Any, message: str) -> None:

@@ -173,7 +173,7 @@ def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def compare(expected: Manifest, found: Manifest, path: object) -> None:
     """Raise a DataError that says what is different from the manifest at `path`."""
-    for name in ("data", "setting"):
+    for name in ("data", "config"):
         before, now = getattr(expected, name), getattr(found, name)
         for key in {**before, **now}:
             if before.get(key) != now.get(key):
