@@ -22,33 +22,51 @@ class Place(NamedTuple):
     column: int
 
 
-def layers() -> dict[str, list[list[str]]]:
-    """The lines of the page's diagram: a layer's name, and the parts that stand side by side in it."""
-    diagram = re.search(r"## Layers\n.*?```text\n(.*?)```", PAGE, re.S)
+PACKAGES = {"Layers": "ttpfl", "Layers of core": "ttpfl.core", "Layers of federation": "ttpfl.federation"}
+Layers = dict[str, list[list[str]]]
+
+
+def section(title: str) -> str:
+    text = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.S | re.M)
+    assert text is not None, title
+    return text.group(1)
+
+
+def layers(title: str) -> Layers:
+    """The lines of a diagram: a layer's name, and the parts that stand side by side in it."""
+    diagram = re.search(r"```text\n(.*?)```", section(title), re.S)
     assert diagram is not None
-    found = {}
-    for line in diagram.group(1).splitlines():
-        name, parts = line.split(maxsplit=1)
-        found[name] = [column.split() for column in parts.split("|")]
-    return found
+    lines = (line.split(maxsplit=1) for line in diagram.group(1).splitlines())
+    return {name: [column.split() for column in parts.split("|")] for name, parts in lines}
 
 
-def places() -> dict[str, Place]:
-    found: dict[str, Place] = {}
-    for layer, columns in enumerate(layers().values()):
+def places(title: str) -> dict[str, Place]:
+    placed: dict[str, Place] = {}
+    for layer, columns in enumerate(layers(title).values()):
         for column, parts in enumerate(columns):
             for part in parts:
-                assert part not in found, f"{part} is there twice"
-                found[part] = Place(layer, column)
-    return found
+                assert part not in placed, f"{part} is there twice"
+                placed[part] = Place(layer, column)
+    return placed
 
 
-def part_of(module: str) -> str:
-    """What the page calls the file or folder that a module is in."""
-    _, *path = module.split(".")
+def part_of(module: str, package: str = "ttpfl") -> str:
+    """What the page calls the file or folder of a package that a module is in."""
+    path = module.removeprefix(package).removeprefix(".")
     if not path:
         return "__init__"
-    return f"{path[0]}/" if (ROOT / "src/ttpfl" / path[0]).is_dir() else path[0]
+    first = path.split(".")[0]
+    return f"{first}/" if (ROOT / "src" / Path(*package.split(".")) / first).is_dir() else first
+
+
+def inside(package: str) -> Graph:
+    """The modules of a package, and the imports between them."""
+    prefix = f"{package}."
+    return {
+        module: {other for other in imports if other == package or other.startswith(prefix)}
+        for module, imports in import_graph().items()
+        if module == package or module.startswith(prefix)
+    }
 
 
 @cache
@@ -74,12 +92,12 @@ def import_graph() -> Graph:
     return graph
 
 
-def upward(graph: Graph, where: Mapping[str, Place]) -> list[str]:
+def upward(graph: Graph, title: str) -> list[str]:
     """Imports that the page does not allow."""
-    bad = []
+    where, package, bad = places(title), PACKAGES[title], []
     for module, imports in graph.items():
         for other in imports:
-            here, there = where[part_of(module)], where[part_of(other)]
+            here, there = where[part_of(module, package)], where[part_of(other, package)]
             if there.layer < here.layer or (there.layer == here.layer and there.column != here.column):
                 bad.append(f"{module} imports {other}")
     return bad
@@ -94,36 +112,66 @@ def reached(graph: Graph, begin: str) -> set[str]:
     return seen
 
 
-def test_every_module_has_one_place() -> None:
-    assert {part_of(module) for module in import_graph()} == set(places())
+@pytest.mark.parametrize("title", PACKAGES)
+def test_every_module_has_one_place(title: str) -> None:
+    package = PACKAGES[title]
+    parts = {part_of(module, package) for module in inside(package)}
+    # The folder of the core exports nothing.
+    assert parts - ({"__init__"} if package == "ttpfl.core" else set()) == set(places(title))
 
 
-def test_every_layer_is_explained() -> None:
-    assert re.findall(r"^\*\*(\w+)\.\*\*", PAGE, re.M) == list(layers())
+@pytest.mark.parametrize("title", PACKAGES)
+def test_every_layer_is_explained(title: str) -> None:
+    assert re.findall(r"^\*\*(\w+)\.\*\*", section(title), re.M) == list(layers(title))
 
 
-def test_imports_go_downwards() -> None:
-    assert not upward(import_graph(), places())
+@pytest.mark.parametrize("title", PACKAGES)
+def test_imports_go_downwards(title: str) -> None:
+    graph = {module: imports for module, imports in inside(PACKAGES[title]).items() if module != "ttpfl.core"}
+    assert not upward(graph, title)
 
 
 def test_no_module_needs_itself() -> None:
     order = list(TopologicalSorter(import_graph()).static_order())  # a CycleError names a circle
-    assert order.index("ttpfl.rates") < order.index("ttpfl.core.personalizer")
+    assert order.index("ttpfl.core.rates") < order.index("ttpfl.core.personalizer")
 
 
-@pytest.mark.parametrize("module", ["personalizer", "learning", "norms"])
+@pytest.mark.parametrize("module", ["personalizer", "learning", "direction_norms"])
 def test_the_core_knows_no_experiment_report_or_command(module: str) -> None:
-    parts = {part_of(name) for name in reached(import_graph(), f"ttpfl.{module}")}
-    assert not parts & {"experiment/", "report/", "cli/", "flower/", "federation/", "data/", "models/"}
-    assert {"network", "direction", "rates"} <= parts  # the walk does see something
+    modules = reached(import_graph(), f"ttpfl.core.{module}")
+    assert {part_of(name) for name in modules} <= {"core/", "util/", "errors", "_version"}
+    assert {
+        "ttpfl.core.network",
+        "ttpfl.core.direction",
+        "ttpfl.core.rates",
+    } <= modules  # the walk sees something
+
+
+@pytest.mark.parametrize(
+    "title", ["Walk: from an image to the report", "Walk: one batch through a `Personalizer`"]
+)
+def test_walks_visit_every_file_once(title: str) -> None:
+    files = re.findall(r"`([\w/]+\.py)`", section(title))
+    assert len(files) > 5
+    assert len(set(files)) == len(files)
+    assert [file for file in files if not (ROOT / "src/ttpfl" / file).is_file()] == []
+
+
+def test_a_walk_follows_imports() -> None:
+    """The files of one batch are those that the personalizer needs."""
+    files = re.findall(r"`([\w/]+)\.py`", section("Walk: one batch through a `Personalizer`"))
+    assert {f"ttpfl.{file.replace('/', '.')}" for file in files} <= reached(
+        import_graph(), "ttpfl.core.personalizer"
+    )
 
 
 def test_wrong_imports_are_found() -> None:
-    where = places()
-    for module, other in (
-        ("ttpfl.rates", "ttpfl.core.personalizer"),  # upwards
-        ("ttpfl.methods.tent", "ttpfl.federation.engine.rounds"),  # to the side
-        ("ttpfl.errors", "ttpfl"),
+    for title, module, other in (
+        ("Layers", "ttpfl.core.rates", "ttpfl.federation.settings"),  # upwards
+        ("Layers", "ttpfl.methods.tent", "ttpfl.federation.training"),  # to the side
+        ("Layers", "ttpfl.errors", "ttpfl"),
+        ("Layers of core", "ttpfl.core.rates", "ttpfl.core.personalizer"),
+        ("Layers of federation", "ttpfl.federation.common.jobs", "ttpfl.federation.engine.rounds"),
     ):
-        assert upward({module: {other}}, where) == [f"{module} imports {other}"]
-    assert not upward({"ttpfl.cli.data": {"ttpfl.data.show", "ttpfl.cli.output"}}, where)
+        assert upward({module: {other}}, title) == [f"{module} imports {other}"]
+    assert not upward({"ttpfl.cli.data": {"ttpfl.data.show", "ttpfl.cli.output"}}, "Layers")

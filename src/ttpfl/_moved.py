@@ -23,7 +23,7 @@ MOVED = {
     "federation.callbacks": "federation.checkpoints.callbacks",
     "federation.composition": "federation.privacy.composition",
     "federation.progress": "federation.checkpoints.progress",
-    "federation.state": "federation.checkpoints.state",
+    "federation.state": "federation.common.state",
 }
 """Modules that the documentation of 0.1 named, and where they are now; without the name of the package."""
 

@@ -13,9 +13,9 @@ import ttpfl
 from tests.helpers.small_clients import linear, mlp
 from ttpfl.core.learning import draw_cohort
 from ttpfl.errors import FederationError, ModelError
+from ttpfl.federation.common.state_vector import layout_of, pack, unpack
 from ttpfl.federation.server.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
 from ttpfl.federation.server.rate_average import check_cohort, combined, least_answers
-from ttpfl.federation.work.state_vector import layout_of, pack, unpack
 
 LAYOUT = layout_of(mlp())
 CURRENT = pack(mlp(1), torch.empty(LAYOUT.length))

@@ -17,9 +17,8 @@ from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, TrainSettings, train
 from ttpfl.federation.checkpoints import checkpoint
 from ttpfl.federation.checkpoints.checkpoint import Checkpoints
-from ttpfl.federation.checkpoints.identity import names_hash
-from ttpfl.federation.checkpoints.state import Record, RunState
-from ttpfl.federation.engine.client_pool import ClientPool
+from ttpfl.federation.common.client_pool import ClientPool
+from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.training import Trained
 
 
@@ -270,14 +269,14 @@ def test_names_of_very_many_clients_are_looked_at_here_and_there() -> None:
             return Site(f"{prefix}-{number}", pair(4, 0), Path())
 
     prefix = "a"
-    first = names_hash(ClientPool(Lazy()))
+    first = ClientPool(Lazy()).names_hash()
     assert made[0] == 0
     assert made[-1] == 99_999
     assert len(set(made)) == 1000
     assert len(made) == 1001  # the first one was asked whether clients have names
-    assert names_hash(ClientPool(Lazy())) == first
+    assert ClientPool(Lazy()).names_hash() == first
     prefix = "b"
-    assert names_hash(ClientPool(Lazy())) != first
+    assert ClientPool(Lazy()).names_hash() != first
 
 
 @pytest.mark.parametrize(

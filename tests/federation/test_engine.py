@@ -18,9 +18,9 @@ from torch import Tensor
 
 from tests.helpers.processes import alive, wait_until_gone
 from ttpfl.errors import DataError
+from ttpfl.federation.common.jobs import Engine, Job, MakeWork
 from ttpfl.federation.engine import processes
 from ttpfl.federation.engine.in_process import Serial
-from ttpfl.federation.engine.jobs import Engine, Job, MakeWork
 from ttpfl.federation.engine.processes import Processes
 from ttpfl.util.parallel import in_order
 

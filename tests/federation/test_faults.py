@@ -25,7 +25,7 @@ from tests.helpers.small_clients import Bad, Site, clients, linear, mlp, pair, s
 from tests.helpers.victim import noted, wait_for
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
-from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.training import Trained
 from ttpfl.util import die_with_parent as orphans
 from ttpfl.util.locks import folder_lock

@@ -43,9 +43,9 @@ def imported(module: str) -> set[str]:
         "ttpfl.federation.work.model_work",
         "ttpfl.federation.work.rate_work",
         "ttpfl.federation.server.rate_average",
-        "ttpfl.federation.work.state_vector",
+        "ttpfl.federation.common.state_vector",
         "ttpfl.core.metric_sums",
-        "ttpfl.federation.engine.traffic",
+        "ttpfl.federation.common.traffic",
         "ttpfl.core.learning",  # refinement at a client, and the sampler
     ],
 )

@@ -1,7 +1,7 @@
 """Checkpoints of version 0.1.0 before modules got folders: runs go on with them, whatever has moved since.
 
 `old_version/` holds the first round of two runs, written with `epochs=2` and the settings below. Their
-identities name functions as `ttpfl.core.direction.entropy` and `ttpfl.core.learning.cross_entropy`.
+identities name functions as `ttpfl.direction.entropy` and `ttpfl.learning.cross_entropy`.
 """
 
 import shutil

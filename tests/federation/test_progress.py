@@ -9,7 +9,7 @@ from tests.helpers.small_clients import clients, linear
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.checkpoints.progress import Rounds, Sent, TensorBoard
-from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.common.state import Record, RunState
 
 SETTINGS = {"batch_size": 4, "workers": 0}
 

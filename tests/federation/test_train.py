@@ -35,7 +35,7 @@ from ttpfl.core.learning import draw_cohort
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.checkpoints.callbacks import RunInfo
-from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.common.state import Record, RunState
 from ttpfl.models.files import load_model
 
 IMAGE = (3, 6, 6)

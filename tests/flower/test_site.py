@@ -18,8 +18,8 @@ from tests.helpers.flower.in_process import BUILD, arrays_of, begin_model, call,
 from ttpfl.core.network import weights_hash
 from ttpfl.errors import FederationError, RefusedError
 from ttpfl.federation import LearnSettings, TrainSettings
+from ttpfl.federation.common.state_vector import layout_of, pack
 from ttpfl.federation.privacy.accountant import epsilon_of
-from ttpfl.federation.work.state_vector import layout_of, pack
 from ttpfl.flower.audit import Audit
 from ttpfl.flower.messages import FAILED, LACKING, REFUSED, Task, model_records, task_records
 from ttpfl.flower.model_store import card_of

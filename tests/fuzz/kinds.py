@@ -31,7 +31,7 @@ from ttpfl.experiment.complete import complete
 from ttpfl.experiment.recipe import read as read_recipe
 from ttpfl.experiment.store import DONE, Store
 from ttpfl.federation.checkpoints.checkpoint import FOLDER, encode, newest
-from ttpfl.federation.checkpoints.state import RunState
+from ttpfl.federation.common.state import RunState
 from ttpfl.models import build
 from ttpfl.models.files import save_model
 from ttpfl.report import page

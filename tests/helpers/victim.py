@@ -11,7 +11,7 @@ import torch
 
 from tests.helpers.small_clients import Site, clients, mlp
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
-from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.rate_run import Learned
 from ttpfl.federation.training import Trained
 

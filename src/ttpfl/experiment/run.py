@@ -19,7 +19,7 @@ from ttpfl.experiment.recipe import COMPARISON, TOY, MethodSpec, Recipe
 from ttpfl.experiment.samples import samples
 from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.toy_runs import toy_runs
-from ttpfl.federation.engine.client_pool import ClientPool
+from ttpfl.federation.common.client_pool import ClientPool
 from ttpfl.results.files import RESULTS, SAMPLES, write
 from ttpfl.results.schema import FORMAT, LearnedRates, MethodResult, Results, Run, Tuning
 from ttpfl.util.parallel import Progress

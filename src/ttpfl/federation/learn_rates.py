@@ -13,8 +13,8 @@ from ttpfl.core.outputs import Readout
 from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.errors import BatchError, FederationError, RatesError
 from ttpfl.federation.checkpoints.callbacks import Callback
-from ttpfl.federation.checkpoints.state import Record, RunState
-from ttpfl.federation.engine.client_pool import ClientPool
+from ttpfl.federation.common.client_pool import ClientPool
+from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.rate_run import RateRun
 from ttpfl.federation.settings import LearnSettings
 

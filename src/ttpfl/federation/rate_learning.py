@@ -10,8 +10,8 @@ from ttpfl.core.learning import Loss, cross_entropy
 from ttpfl.core.outputs import Readout
 from ttpfl.core.rates import Rates
 from ttpfl.federation.checkpoints.callbacks import Callback
-from ttpfl.federation.engine.client_pool import Clients
-from ttpfl.federation.engine.jobs import MakeEngine
+from ttpfl.federation.common.client_pool import Clients
+from ttpfl.federation.common.jobs import MakeEngine
 from ttpfl.federation.rate_run import Learned, RateRun
 from ttpfl.federation.settings import LearnSettings
 

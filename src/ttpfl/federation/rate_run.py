@@ -24,16 +24,16 @@ from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
 from ttpfl.federation.checkpoints.callbacks import Callback, Keeping, RunInfo
 from ttpfl.federation.checkpoints.identity import common
-from ttpfl.federation.checkpoints.state import Record, RunState
-from ttpfl.federation.engine.client_pool import ClientPool, Clients
-from ttpfl.federation.engine.jobs import MakeEngine
+from ttpfl.federation.common.client_pool import ClientPool, Clients
+from ttpfl.federation.common.jobs import MakeEngine
+from ttpfl.federation.common.state import Record, RunState
+from ttpfl.federation.common.state_vector import layout_of
 from ttpfl.federation.engine.session import Judge, Session
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import kept_key
 from ttpfl.federation.server.rate_average import check_cohort
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.federation.work.rate_work import RatesServer, RatesWork
-from ttpfl.federation.work.state_vector import layout_of
 from ttpfl.util.parallel import cores
 
 log = logging.getLogger("ttpfl")

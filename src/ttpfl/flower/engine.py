@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from ttpfl.errors import RefusedError
-from ttpfl.federation.engine.jobs import ClientResult, Job
+from ttpfl.federation.common.jobs import ClientResult, Job
 from ttpfl.flower.identity import Identity, recognised
 from ttpfl.flower.messages import (
     MODEL,

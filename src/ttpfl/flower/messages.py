@@ -24,7 +24,7 @@ from ttpfl.util.reading import parse_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ttpfl.federation.checkpoints.state import Report
+    from ttpfl.federation.common.state import Report
 
 TRAIN = "train.task"
 MODEL = "query.model"

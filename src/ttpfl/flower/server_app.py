@@ -18,8 +18,8 @@ from ttpfl.core.rates import Rates
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.checkpoints.progress import TensorBoard
-from ttpfl.federation.checkpoints.state import Record, RunState
-from ttpfl.federation.engine.jobs import MakeEngine
+from ttpfl.federation.common.jobs import MakeEngine
+from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.privacy.accountant import in_words
 from ttpfl.federation.rate_run import first_rates
 from ttpfl.flower.engine import Assignment, GridEngine

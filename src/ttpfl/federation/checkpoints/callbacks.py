@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ttpfl.core.rates_check import Candidate, keep
 from ttpfl.errors import FederationError
-from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.common.state import Record, RunState
 from ttpfl.util.files import written_in_one_step
 
 

@@ -21,7 +21,7 @@ from ttpfl.core.rates_check import Candidate, Kept, keep
 from ttpfl.errors import FederationError
 from ttpfl.federation.checkpoints.callbacks import Callback, RunInfo
 from ttpfl.federation.checkpoints.identity import DIFFERENCE_IS_A_RISK, as_of_now
-from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.common.state import Record, RunState
 from ttpfl.util.checksum import is_sound, sealed
 from ttpfl.util.files import written_in_one_step
 from ttpfl.util.reading import parse_json, regular_size

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ttpfl.errors import FederationError
 from ttpfl.federation.checkpoints.callbacks import Callback, RunInfo
-from ttpfl.federation.checkpoints.state import Record, RunState
+from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.privacy.accountant import in_words
 from ttpfl.util.printable import counted
 

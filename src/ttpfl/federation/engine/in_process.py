@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ttpfl.errors import noted
-from ttpfl.federation.checkpoints.state import Report
-from ttpfl.federation.engine.jobs import ClientResult, Job, MakeWork, Work
+from ttpfl.federation.common.jobs import ClientResult, Job, MakeWork, Work
+from ttpfl.federation.common.state import Report
 from ttpfl.util.threads import single_thread, threads
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ttpfl.federation.checkpoints.state import Report
+from ttpfl.federation.common.jobs import ClientResult, Job, MakeWork, Work
+from ttpfl.federation.common.state import Report
 from ttpfl.federation.engine.in_process import attempt
-from ttpfl.federation.engine.jobs import ClientResult, Job, MakeWork, Work
 from ttpfl.util.allocator import keep_freed_memory
 from ttpfl.util.die_with_parent import die_with_parent
 from ttpfl.util.stopped_processes import StoppedProcesses

@@ -13,11 +13,11 @@ from ttpfl.core.inputs import all_finite
 from ttpfl.core.learning import draw_cohort
 from ttpfl.errors import FederationError
 from ttpfl.federation.checkpoints.callbacks import Callback, RunInfo
-from ttpfl.federation.checkpoints.state import Record, RunState
-from ttpfl.federation.engine.client_pool import ClientPool, Part
+from ttpfl.federation.common.client_pool import ClientPool, Part
+from ttpfl.federation.common.jobs import ClientResult, Engine, Job
+from ttpfl.federation.common.state import Record, RunState
+from ttpfl.federation.common.traffic import Traffic
 from ttpfl.federation.engine.interruption import Interrupted, Wish, interruptible
-from ttpfl.federation.engine.jobs import ClientResult, Engine, Job
-from ttpfl.federation.engine.traffic import Traffic
 from ttpfl.federation.settings import RunSettings
 from ttpfl.util.threads import single_thread
 

@@ -19,14 +19,14 @@ from ttpfl.errors import FederationError
 from ttpfl.federation.checkpoints import checkpoint
 from ttpfl.federation.checkpoints.callbacks import Callback, EarlyStopping, Evaluation, History, RunInfo
 from ttpfl.federation.checkpoints.checkpoint import Checkpoints
-from ttpfl.federation.checkpoints.state import Report, RunState
-from ttpfl.federation.engine.client_pool import ClientPool
+from ttpfl.federation.common.client_pool import ClientPool
+from ttpfl.federation.common.jobs import Engine, Job, MakeEngine, MakeWork
+from ttpfl.federation.common.state import Report, RunState
+from ttpfl.federation.common.traffic import Traffic
 from ttpfl.federation.engine.in_process import Serial, Strict
 from ttpfl.federation.engine.interruption import Interrupted
-from ttpfl.federation.engine.jobs import Engine, Job, MakeEngine, MakeWork
 from ttpfl.federation.engine.processes import Processes
 from ttpfl.federation.engine.rounds import Server, run_rounds
-from ttpfl.federation.engine.traffic import Traffic
 from ttpfl.federation.settings import RunSettings
 from ttpfl.util.locks import folder_lock
 from ttpfl.util.parallel import cores

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from ttpfl.core.privacy_record import LEAST_NOISE, NO_NOISE, UNPROTECTED, Account, PrivateRun, digest
 from ttpfl.core.rates import Rates
-from ttpfl.federation.checkpoints.identity import MOST_NAMES, names_hash
-from ttpfl.federation.checkpoints.state import Record
-from ttpfl.federation.engine.client_pool import ClientPool
+from ttpfl.federation.common.client_pool import MOST_NAMES, ClientPool
+from ttpfl.federation.common.state import Record
 from ttpfl.federation.privacy.accountant import SENSITIVITY, epsilon_of_mu
 from ttpfl.federation.privacy.mechanism import Participation
 from ttpfl.federation.settings import LearnSettings
@@ -98,7 +97,7 @@ class Spending:
         self._participation = Participation(self._clients, self._cohort, settings.seed)
         if not self.no_bound:
             self._sites = (
-                names_hash(client_pool) if client_pool.named and len(client_pool) <= MOST_NAMES else ""
+                client_pool.names_hash() if client_pool.named and len(client_pool) <= MOST_NAMES else ""
             )
             population = (self._sites, self._clients)
             same = [run for run in before.runs if run.sites and (run.sites, run.clients) == population]

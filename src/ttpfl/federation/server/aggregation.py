@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ttpfl.errors import FederationError
-from ttpfl.federation.work.state_vector import Layout
+from ttpfl.federation.common.state_vector import Layout
 from ttpfl.util.settings_kit import NOT_NEGATIVE
 
 

@@ -23,8 +23,8 @@ from ttpfl.core.outputs import Readout
 from ttpfl.core.runner import Runner
 from ttpfl.core.twin import isolated
 from ttpfl.errors import BatchError
+from ttpfl.federation.common.state_vector import unpack
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.work.state_vector import unpack
 from ttpfl.federation.work.survey import Survey
 from ttpfl.util.randomness import seeded
 from ttpfl.util.sgd import SGD

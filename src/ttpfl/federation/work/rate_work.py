@@ -21,9 +21,9 @@ from ttpfl.core.metric_sums import MetricSums, MetricSumsByName
 from ttpfl.core.rates import Mode, Rates
 from ttpfl.core.twin import Twin
 from ttpfl.errors import BatchError
-from ttpfl.federation.checkpoints.state import Record, Report, RunState
-from ttpfl.federation.engine.client_pool import ClientPool, Part
-from ttpfl.federation.engine.jobs import ClientResult, Job
+from ttpfl.federation.common.client_pool import ClientPool, Part
+from ttpfl.federation.common.jobs import ClientResult, Job
+from ttpfl.federation.common.state import Record, Report, RunState
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import clipped, gaussian, new_key, noise_of_sum
 from ttpfl.federation.server.rate_average import combined, least_answers

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ttpfl.federation.checkpoints.state import Report
+from ttpfl.federation.common.state import Report
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,15 @@
 """The clients of a run, whatever they are given as: names, sizes, and data when it is needed."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ttpfl.core.inputs import Client, client_tensors, common_length
 from ttpfl.errors import FederationError
 from ttpfl.util.randomness import seeded
+
+MOST_NAMES = 1000
 
 Part = Literal["train", "validation"]
 
@@ -71,6 +75,15 @@ class ClientPool:
     def named(self) -> bool:
         """Whether clients have names of their own, and not just numbers."""
         return self._names is not None or isinstance(self._get(0), Site)
+
+    def names_hash(self) -> str:
+        """A hash of the clients' names: of all up to 1,000, else of 1,000 evenly spaced ones.
+
+        Clients may be created on access, and creating 100,000 of them would take too long.
+        """
+        last, count = len(self) - 1, min(len(self), MOST_NAMES) if self.named else 0
+        names = [self.name(round(last * place / max(1, count - 1))) for place in range(count)]
+        return hashlib.sha256(json.dumps(names).encode()).hexdigest()
 
     def size(self, client: int, part: Part) -> int:
         """Samples of the client (batches, if it is a DataLoader); 0 if it cannot tell.
