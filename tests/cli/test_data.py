@@ -149,7 +149,7 @@ def test_make_and_check(tmp_path: Path) -> None:
     assert (len(said["source"]), len(said["target"])) == (6, 2)
     assert run(*words, "--seed", 78) == first.replace("written", "verified")
     assert run("check", out) == first.replace("written", "verified")
-    assert "seed of the setting was 78, it is 1" in run(*words, "--seed", 1, code=1)
+    assert "seed of the config was 78, it is 1" in run(*words, "--seed", 1, code=1)
     said["source"][2][4][0] += 1
     out.write_text(json.dumps(said))
     assert "is damaged (its checksum does not match)" in run("check", out, code=1)

@@ -264,7 +264,7 @@ def test_pacs(art: Path) -> None:
     assert np.abs(loaded.x.mean((1, 2)) - expected).max() < 4  # jpg is not exact
     assert ttpfl.data.load("pacs", art, image_size=(6, 9)).x.shape == (56, 6, 9, 3)
     for wrong in (0, -3, (2, 3, 4), 2.5, "8"):
-        with pytest.raises(DataError, match="image_size is"):
+        with pytest.raises(DataError, match="image_size must be"):
             ttpfl.data.load("pacs", art, image_size=wrong)
 
 

@@ -351,8 +351,8 @@ def test_labels_of_own_target_clients_cannot_be_reached_either() -> None:
 
 def test_target_clients_have_no_labels_by_name() -> None:
     public = {name for name in dir(TargetClient) if not name.startswith("_")}
-    assert public == {"shuffled", "stream", "tensor"}
-    fields = {"id", "domain", "corruption", "facts", "take", "ids", "shuffled"}
+    assert public == {"facts", "shuffled", "stream", "tensor"}
+    fields = {"id", "domain", "corruption", "info", "take", "ids", "shuffled"}
     assert set(TargetClient.__dataclass_fields__) == fields
 
 
@@ -480,7 +480,7 @@ def test_own_clients(tmp_path: Path) -> None:
     assert [row[4] for row in manifest.target][1] == []
     again = federate(data, data_dir=tmp_path, manifest=path, validation=0.25, seed=2)
     assert again.manifest == manifest
-    with pytest.raises(DataError, match="seed of the setting was 2, it is 3"):
+    with pytest.raises(DataError, match="seed of the config was 2, it is 3"):
         federate(data, data_dir=tmp_path, manifest=path, validation=0.25, seed=3)
 
 

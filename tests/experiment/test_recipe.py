@@ -411,12 +411,18 @@ def test_the_page_about_the_paper_has_the_numbers_of_the_presets() -> None:
         "table6-later-rounds", "table7-algorithms", "figure2-methods", "figure4-rates",
     ):  # fmt: skip
         cpu, paper = both(name)
-        assert f"rate learning has `learn.lr = {cpu.learn.lr}` (the paper's {paper.learn.lr} div" in page
+        assert (
+            f"rate learning uses `learn.lr = {cpu.learn.lr}` with ResNets on CIFAR (the paper's {paper.learn.lr} div"
+            in page
+        )
     for name in ("table2-digits5", "table2-pacs"):
         cpu, paper = both(name)
-        assert f"on Digits-5 and PACS {cpu.learn.lr} instead of {paper.learn.lr};" in page
-    assert f"has `train.lr = {cpu.train.lr}` (with the paper's {paper.train.lr} the loss" in page
-    assert f"pictures of {cpu.data.options['image_size']} pixels" in page
+        assert f"and on Digits-5 and PACS (instead of {paper.learn.lr})" in page
+    assert (
+        f"uses `train.lr = {cpu.train.lr}` (after two rounds the loss was 1.1; with the paper's {paper.train.lr}"
+        in page
+    )
+    assert f"images of {cpu.data.options['image_size']} pixels" in page
     assert [read(name, "cpu").cases for name in ("table2-digits5", "table2-pacs")] == [["mnist_m"], ["photo"]]
     later = read("table6-later-rounds", "cpu")
     first, *rest = [later.config(case, 0).train.rounds for case in later.cases]

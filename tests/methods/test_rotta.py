@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from tests.helpers import networks
 from ttpfl import methods
-from ttpfl.methods import SourceInfo, rotta
-from ttpfl.methods.memo.strong_augmentation import strongly_augmented
+from ttpfl.methods import SourceInfo
+from ttpfl.methods.rotta import method as rotta
 from ttpfl.methods.rotta.balanced_memory import BalancedMemory
+from ttpfl.methods.rotta.strong_augmentation import strongly_augmented
 
 
 class SlowMemory:

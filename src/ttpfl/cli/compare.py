@@ -86,11 +86,15 @@ def compare(
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import numbered, progress
     from ttpfl.core.rates import Rates
+    from ttpfl.errors import DataError
+    from ttpfl.evaluation.streams import ORDERS
     from ttpfl.experiment.config import Test
     from ttpfl.experiment.trial import Trial
     from ttpfl.report.tables import lines_by_case, terminal_words
+    from ttpfl.util.settings_kit import check_known
 
-    test = Test(options.batch_size, options.order)  # checked before anything that takes long
+    check_known("order", options.order, ORDERS, DataError)  # before anything that takes long
+    test = Test(options.batch_size, options.order)
     files = rates.by_kind()
     named = _named(options.methods, files)
     model, card = trained_model(model_file, arch)

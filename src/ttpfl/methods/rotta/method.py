@@ -11,10 +11,10 @@ from torch.utils.data import default_collate
 from ttpfl.core.inputs import map_tensors
 from ttpfl.methods.base import Adapter, Method, SourceInfo, method, tunable
 from ttpfl.methods.learner import Learner, entropies
-from ttpfl.methods.memo.strong_augmentation import strongly_augmented
 from ttpfl.methods.normalisation import RobustStatistics, affine_parameters
 from ttpfl.methods.optimizer import OPTIMIZERS
 from ttpfl.methods.rotta.balanced_memory import BalancedMemory
+from ttpfl.methods.rotta.strong_augmentation import strongly_augmented
 from ttpfl.methods.rotta.teacher import Teacher
 from ttpfl.util.settings_kit import FRACTION, NOT_NEGATIVE, integer, one_of
 
