@@ -411,17 +411,13 @@ def test_the_page_about_the_paper_has_the_numbers_of_the_presets() -> None:
         "table6-later-rounds", "table7-algorithms", "figure2-methods", "figure4-rates",
     ):  # fmt: skip
         cpu, paper = both(name)
-        assert (
-            f"rate learning uses `learn.lr = {cpu.learn.lr}` with ResNets on CIFAR (the paper's {paper.learn.lr} div"
-            in page
-        )
+        uses = f"rate learning uses `learn.lr = {cpu.learn.lr}` with ResNets on CIFAR"
+        assert f"{uses} (the paper's {paper.learn.lr} diverged" in page
     for name in ("table2-digits5", "table2-pacs"):
         cpu, paper = both(name)
         assert f"and on Digits-5 and PACS (instead of {paper.learn.lr})" in page
-    assert (
-        f"uses `train.lr = {cpu.train.lr}` (after two rounds the loss was 1.1; with the paper's {paper.train.lr}"
-        in page
-    )
+    uses = f"Training on PACS uses `train.lr = {cpu.train.lr}` (after two rounds the loss was 1.1"
+    assert f"{uses}; with the paper's {paper.train.lr} " in page
     assert f"images of {cpu.data.options['image_size']} pixels" in page
     assert [read(name, "cpu").cases for name in ("table2-digits5", "table2-pacs")] == [["mnist_m"], ["photo"]]
     later = read("table6-later-rounds", "cpu")

@@ -69,9 +69,7 @@ def test_results_are_of_the_recipes_as_they_stand(path: Path) -> None:
     for run in results["runs"] if recipe.compares else ():
         assert [entry["label"] for entry in run["entries"]] == [entry.label for entry in recipe.entries]
         was, now = run["config"], recipe.config(run["case"], run["seed"]).flat()
-        was = {
-            re.sub(r"(?<=\.)(\w+)$", lambda key: RENAMED.get(key[1], key[1]), name): was[name] for name in was
-        }
+        was = {re.sub(r"\w+$", lambda key: RENAMED.get(key[0], key[0]), name): was[name] for name in was}
         both = was.keys() & now.keys() - {"learn.eval_every", "data.options"}
         assert len(both) > 40
         assert {key: was[key] for key in both} == {key: now[key] for key in both}
