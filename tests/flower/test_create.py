@@ -232,13 +232,13 @@ def test_the_operator_is_told_where_to_give_orders(federation: Federation) -> No
 def test_mistakes(federation: Federation, tmp_path: Path) -> None:
     with pytest.raises(FederationError, match="is not empty"):
         create(federation.home, ["north"])
-    with pytest.raises(FederationError, match="a name of its own"):
+    with pytest.raises(FederationError, match="give each site a different name"):
         create(tmp_path / "a", ["north", "north"])
     with pytest.raises(FederationError, match="cannot be a site's name"):
         create(tmp_path / "b", ["no/rth"])
     with pytest.raises(FederationError, match="unknown site 'west'"):
         federation.site("west")
-    with pytest.raises(FederationError, match="is no federation"):
+    with pytest.raises(FederationError, match="is not a federation"):
         Federation.read(tmp_path)
 
 
@@ -248,9 +248,9 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert made.exit_code == 0, made.output
     said = run(app, ["flower", "status", str(tmp_path / "f")]).output.splitlines()
     assert said == [
-        "superlink: does not run here",
-        "site-0: does not run here, not registered",
-        "site-1: does not run here, not registered",
+        "superlink: not running here",
+        "site-0: not running here, not registered",
+        "site-1: not running here, not registered",
     ]
     key = (tmp_path / "f" / "sites" / "site-0" / "key.pub").read_text()
     assert run(app, ["flower", "key", str(tmp_path / "f" / "sites" / "site-0")]).exit_code == 0

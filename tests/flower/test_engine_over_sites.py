@@ -35,7 +35,7 @@ from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import LearnSettings, TrainSettings, epsilon_of_rates, learn, train
 from ttpfl.federation.privacy.accountant import epsilon_of
 from ttpfl.flower.engine import Assignment, GridEngine
-from ttpfl.flower.messages import Task, answer_records, read_answer
+from ttpfl.flower.messages import Task, read_reply, reply_records
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.replies import Counts
 from ttpfl.flower.run_spec import RunSpec
@@ -306,36 +306,39 @@ def changed(**values: Any) -> Any:
         (about(fingerprint="other"), "another fingerprint"),
         (about(round=7), "another round: 7, not 0"),
         (about(model="0" * 64), "another model"),
-        (metrics(pixels=3), "'pixels', which nobody asked for"),
+        (metrics(pixels=3), "'pixels', which was not requested"),
         (metrics(samples=float("inf")), "inf for 'samples'"),
-        (metrics(samples=-3), "cannot be negative"),
-        (metrics(samples=3), "incomplete count of 'samples'"),
-        (metrics(**{"validation.samples": 3}), "incomplete count of 'validation'"),
+        (metrics(samples=-3), "must not be negative"),
+        (metrics(samples=3), "incomplete metrics for 'samples'"),
+        (metrics(**{"validation.samples": 3}), "incomplete metrics for 'validation'"),
         (
             changed(**{"validation.samples": 2**60}),
             r"1152921504606846976 .* out of bounds \(100000000 samples\)",
         ),
-        (changed(**{"validation.samples": 12.5}), "must be a whole number"),
-        (changed(**{"validation.right": 13}), "13 of 12 right for 'validation'"),
-        (changed(**{"validation.loss": -1.0}), "cannot be negative"),
+        (changed(**{"validation.samples": 12.5}), "must be an integer"),
+        (changed(**{"validation.right": 13}), "13 correct of 12 samples for 'validation'"),
+        (changed(**{"validation.loss": -1.0}), "must not be negative"),
         (
             changed(**{"validation.loss": 1e200}),
             r"a loss of 1e\+200 over 12 samples .* \(1e\+06 per sample\)",
         ),
         (lambda content: content.pop("arrays"), "no record 'arrays'"),
-        (bytes_of(b"PK\x03\x04"), "cannot be read: ValueError"),
-        (bytes_of(b""), "cannot be read: ValueError"),
-        (bytes_of(archive()), "cannot be read: ValueError: the magic string is not correct"),
+        (bytes_of(b"PK\x03\x04"), "cannot read array 'vector': ValueError"),
+        (bytes_of(b""), "cannot read array 'vector': ValueError"),
+        (bytes_of(archive()), "cannot read array 'vector': ValueError: the magic string is not correct"),
         (
             bytes_of(saved(np.zeros(10_000, np.float32))),
-            "arrays of 40128 bytes, more than the 184 that are allowed",
+            "40128 bytes of arrays, above the limit of 184",
         ),
-        (about(round="x" * 2**21), "more than 1048576 bytes beside its arrays"),
-        (bytes_of(huge()), "cannot be read: ValueError: it announces 4611686018427387904 bytes but has 128"),
+        (about(round="x" * 2**21), "more than 1048576 bytes besides its arrays"),
+        (
+            bytes_of(huge()),
+            "cannot read array 'vector': ValueError: it announces 4611686018427387904 bytes but has 128",
+        ),
         (bytes_of(saved(np.zeros(23, np.longdouble))), "type float128|type longdouble"),
         (bytes_of(saved(np.zeros(23, np.uint16))), "the type uint16"),
         (bytes_of(saved(np.zeros(23, ">f4"))), "the type >f4"),
-        (unreadable, r"its answer has 1000+ for 'validation\.loss'"),
+        (unreadable, r"its reply has 1000+ for 'validation\.loss'"),
     ],
 )
 def test_bad_answers_are_refused_by_name(
@@ -356,8 +359,8 @@ def test_bad_answers_are_refused_by_name(
     ("figures", "words"),
     [
         ({"samples": 2**60}, "1152921504606846976 for 'samples', which is out of bounds"),
-        ({"samples": 0}, "how many samples it trained on, or that there were none"),
-        ({"samples": 48.0}, "must be a whole number"),
+        ({"samples": 0}, "lacks the number of training samples, or has none"),
+        ({"samples": 48.0}, "must be an integer"),
         ({"tallies.before.loss": 1e200}, "for 'before', which is out of bounds"),
         ({"tallies.before.samples": 0, "tallies.before.right": 0}, "no samples for 'before'"),
     ],
@@ -387,7 +390,7 @@ def test_an_answer_may_not_know_what_is_right() -> None:
     """Where labels are not classes; nobody makes an accuracy of it."""
     task = Task("learn", 0, 0, 1, {}, "model", "architecture", {})
     report = {"validation": {"samples": 3, "loss": 1.5, "right": None}}
-    _, found = read_answer(answer_records(task, torch.zeros(2), report), task, length=2, largest=1.0)
+    _, found = read_reply(reply_records(task, torch.zeros(2), report), task, length=2, largest=1.0)
     tallies = MetricSumsByName()
     tallies.add(found)
     assert tallies.summary() == {"validation_loss": 0.5}
@@ -541,12 +544,12 @@ def test_a_message_that_flower_does_not_take(
 ) -> None:
     result, _, clock = learned(InProcessGrid(sites, untaken={"south": said}), tmp_path)
     assert [record["failed"] for record in result.history] == [["south"], ["south"]]
-    assert "Flower did not take the message train.task" in "\n".join(caplog.messages)
+    assert "Flower did not accept the message train.task" in "\n".join(caplog.messages)
     assert clock.now < 5  # nobody waited for an answer to it
 
 
 def test_nobody_waits_for_ever(sites: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(FederationError, match="did not answer in time"):
+    with pytest.raises(FederationError, match="did not reply in time"):
         learned(InProcessGrid(sites, fault=lambda name, reply: None), tmp_path)
 
 

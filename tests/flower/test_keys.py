@@ -52,7 +52,7 @@ def test_what_was_registered_is_known_also_if_another_was_not(federation: Federa
     assert control.register_all(federation) == ["south"]
     assert set(control.nodes(federation)) == {"north", "south", "west"}
     assert keys(federation) == bound(federation)
-    with pytest.raises(FederationError, match="registered already"):
+    with pytest.raises(FederationError, match="already registered"):
         control.register(federation, "north")
 
 

@@ -59,7 +59,7 @@ def test_an_order_that_cannot_be_read(tmp_path: Path) -> None:
     order.write_text('{"kind": "learn"}')
     with pytest.raises(FederationError):
         with_outcome(order, "a1", InProcessGrid({}))  # type: ignore[arg-type]
-    assert "not an order of this version" in failure(order, "a1")
+    assert "not a run spec of this version" in failure(order, "a1")
 
 
 def test_the_outcome_is_there_before_the_folder_is_let_go(
@@ -234,14 +234,14 @@ def test_a_run_may_be_lost_any_number_of_times_while_rounds_are_finished(
 def test_runs_that_are_lost_again_and_again_end_with_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(FederationError, match="the last after 1 rounds: the superlink's log says why"):
+    with pytest.raises(FederationError, match="the last after 1 rounds: see the superlink's log"):
         carried_out(tmp_path, monkeypatch, [1, 0, 0, 0])
 
 
 def test_a_run_that_was_stopped_at_the_server_is_not_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(FederationError, match="run 1 was stopped at the server: --resume"):
+    with pytest.raises(FederationError, match="run 1 was stopped at the server: continue it with --resume"):
         carried_out(tmp_path, monkeypatch, [1, 1], "finished:stopped")
 
 

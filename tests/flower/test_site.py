@@ -130,7 +130,7 @@ def test_a_broken_site_tells_only_the_kind_of_its_error(
     breakage(site)
     reply = ask(site, RecordDict(), kind)
     assert reply.error.code == FAILED
-    assert reply.error.reason == f"failed ({error}): the log of its Flower process says more"
+    assert reply.error.reason == f"failed ({error}): see the log of its Flower process"
     assert str(site.parent) in caplog.text  # which stays at the site
 
 
@@ -200,12 +200,12 @@ def test_the_old_name_of_a_bound() -> None:
     ("changes", "words"),
     [
         ({"kind": "steal"}, "'steal' are not allowed here"),
-        ({"settings": {**SETTINGS, "local_epochs": 99}}, "99 epochs are more than the 10 allowed"),
-        ({"settings": {**SETTINGS, "batch_size": 1}}, "batches of 1 are smaller than the 2"),
-        ({"settings": {**SETTINGS, "colour": 1}}, "settings make no sense"),
+        ({"settings": {**SETTINGS, "local_epochs": 99}}, "local_epochs is 99, above this site's limit of 10"),
+        ({"settings": {**SETTINGS, "batch_size": 1}}, "batch_size is 1, below this site's minimum of 2"),
+        ({"settings": {**SETTINGS, "colour": 1}}, "invalid settings"),
         ({"settings": {**SETTINGS, "lr": -1}}, "lr must be a positive number, got -1"),
-        ({"settings": {**SETTINGS, "local_epochs": "many"}}, "settings make no sense"),
-        ({"round": -1}, "round -1"),
+        ({"settings": {**SETTINGS, "local_epochs": "many"}}, "invalid settings"),
+        ({"round": -1}, "round is -1, but this site allows 0 to 99999"),
         ({"client": 3}, "no client 3 of 3"),
         ({"model": "../../etc/passwd"}, "not the hash of a model"),
         ({"fingerprint": "0" * 64}, "not 0000"),
@@ -225,7 +225,7 @@ def test_what_is_out_of_bounds_is_refused(
     [
         (torch.zeros(22), r"(22,), not (23,)"),
         (torch.full((23,), float("nan")), "not finite"),
-        (torch.full((23,), 1e9), "larger than the 1000"),
+        (torch.full((23,), 1e9), "above this site's limit of 1000"),
         (torch.zeros(23, dtype=torch.float64), "torch.float64"),
     ],
 )
@@ -261,7 +261,7 @@ def test_a_damaged_model_is_asked_for_again(site: Path, model: torch.nn.Module) 
     (file,) = (site.parent / "models").glob("*")
     file.write_bytes(file.read_bytes()[:-4] + b"\x00\x00\x00\x40")
     reply = ask(site, task_records(task_for(model), torch.zeros(23)))
-    assert reply.error.reason == "refused: the model was damaged here, and is removed"
+    assert reply.error.reason == "refused: this site's copy of the model was damaged, and is removed"
     last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
     assert "is damaged (its checksum does not match)" in last["because"]
     assert ask(site, task_records(task_for(model), torch.zeros(23))).error.code == LACKING
@@ -272,7 +272,7 @@ def test_a_model_file_that_is_no_model_is_not_named_to_the_server(site: Path, mo
     (file,) = (site.parent / "models").glob("*")
     file.write_bytes(b"junk")
     reply = ask(site, task_records(task_for(model), torch.zeros(23)))
-    assert reply.error.reason == "refused: the model was damaged here, and is removed"
+    assert reply.error.reason == "refused: this site's copy of the model was damaged, and is removed"
     last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
     assert str(file) in last["because"]
 
@@ -311,7 +311,7 @@ def test_weights_that_are_not_finite_are_refused(site: Path) -> None:
 
 def test_a_model_is_refused_by_its_size_before_it_is_decoded(tmp_path: Path, model: torch.nn.Module) -> None:
     site = make_site(tmp_path / "n", "n", 0, "[policy]\nlargest_model = 1000")
-    assert "more than the 1000 that are allowed" in str(give_model(site, model).error.reason)
+    assert "bytes of arrays, above the limit of 1000" in str(give_model(site, model).error.reason)
 
 
 def test_a_site_may_lack_classes_that_the_model_knows(site: Path, model: torch.nn.Module) -> None:
@@ -346,7 +346,7 @@ def test_a_site_can_keep_to_rates(tmp_path: Path, model: torch.nn.Module) -> Non
     task = task_for(model, kind="train", settings=asdict(TrainSettings()))
     assert "'train' are not allowed" in str(ask(site, task_records(task, torch.zeros(9))).error.reason)
     few = ask(site, task_records(task_for(model), torch.zeros(23)))
-    assert "fewer than the 13 samples" in str(few.error.reason)
+    assert "fewer samples than its minimum of 13" in str(few.error.reason)
 
 
 def test_few_validation_samples_are_kept_from_training_too(tmp_path: Path, model: torch.nn.Module) -> None:
@@ -359,7 +359,7 @@ def test_few_validation_samples_are_kept_from_training_too(tmp_path: Path, model
         vector = pack(model, torch.empty(layout_of(model).length))
         return ask(site, task_records(task_for(model, kind="train", settings=settings), vector))
 
-    assert "fewer than the 13 validation samples" in str(trained(validate_every=1).error.reason)
+    assert "fewer validation samples than its minimum of 13" in str(trained(validate_every=1).error.reason)
     assert not trained(validate_every=0).has_error()
     assert not trained(validate_every=1, more="validation = 0.25\n").has_error()
 
@@ -388,7 +388,7 @@ def test_a_site_can_demand_noise_and_stops_when_its_budget_is_spent(
     site = make_site(tmp_path / "n", "n", 0, policy)
     give_model(site, model)
     plain = ask(site, task_records(task_for(model), torch.zeros(23)))
-    assert "local noise of 0 is less than the 2.0 demanded" in str(plain.error.reason)
+    assert "local noise is 0, below this site's minimum of 2.0" in str(plain.error.reason)
     noisy = asdict(LearnSettings(batch_size=6, privacy="local", noise=2.0))
     replies = [ask(site, task_records(task_for(model, settings=noisy), torch.zeros(23))) for _ in range(3)]
     assert [reply.has_error() for reply in replies] == [False, False, True]
@@ -440,7 +440,7 @@ def test_a_damaged_record_of_the_budget_gives_nothing_away(tmp_path: Path) -> No
 def test_an_answer_of_endless_cost_is_refused(tmp_path: Path) -> None:
     budget = Budget(tmp_path / "spent.json", Policy(kinds=["learn"], local_noise=1e-300, epsilon=100.0))
     for noise in (1e-300, 1e-150):
-        with pytest.raises(RefusedError, match="privacy budget of 100 is used up"):
+        with pytest.raises(RefusedError, match="privacy budget of 100 is exhausted"):
             budget.spend(LearnSettings(privacy="local", noise=noise))
     assert budget.spent == 0
 

@@ -1,4 +1,4 @@
-"""Making a federation's folder: certificates, keys, scripts, configuration and instructions."""
+"""Create a federation's folder: certificates, keys, scripts, configuration and instructions."""
 
 import json
 import os
@@ -14,16 +14,7 @@ from string import Template
 from ttpfl._version import __version__
 from ttpfl.errors import FederationError
 from ttpfl.flower import certificates
-from ttpfl.flower.folder import (
-    FILE,
-    LOOPBACK,
-    VERSION,
-    Federation,
-    check_host,
-    check_name,
-    check_port,
-    check_site_name,
-)
+from ttpfl.flower.folder import FILE, LOOPBACK, VERSION, Federation, check_host, check_name, check_port
 from ttpfl.flower.identity import Identity, fingerprint_of, read_identities, write_identities
 from ttpfl.util.files import written_in_one_step
 
@@ -32,21 +23,21 @@ PORTS = range(20_000, 32_000)
 
 
 def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int | None = None) -> Federation:
-    """Everything for a federation of these sites, in a new folder.
+    """Create a federation in a new folder.
 
     Args:
-        home: the folder; it must not be there, or be empty. Its name is the federation's.
-        sites: their names.
-        host: the name or address by which sites reach the server.
-        port: the server's; a free one if None.
+        home: The folder, which must not exist or be empty. Its name becomes the federation's.
+        sites: Names of the sites.
+        host: Name or address by which sites reach the server.
+        port: Port of the server; a free one if None.
     """
     host, port = check_host(host), free_port() if port is None else check_port(port)
     home = home.resolve()
     if home.exists() and any(home.iterdir()):
         raise FederationError(f"{home} is not empty: choose another folder")
-    names = tuple(check_site_name(name) for name in sites)
+    names = tuple(check_name(name, "a site") for name in sites)
     if not names or len(set(names)) != len(names):
-        raise FederationError(f"sites are {', '.join(names) or 'missing'}: give each a name of its own")
+        raise FederationError(f"sites are {', '.join(names) or 'missing'}: give each site a different name")
     federation = Federation(home, check_name(home.name), host, port, names)
     with _private():
         for folder in (federation.certificates, federation.superlink, home / "sites"):
@@ -60,7 +51,7 @@ def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int 
 
 
 def renew(federation: Federation) -> None:
-    """A new server certificate, and scripts and instructions of this version; keys and policies stay."""
+    """Write a new server certificate and this version's scripts and instructions; keep keys and policies."""
     hosts = list(dict.fromkeys((federation.host, *LOOPBACK)))
     with _private():
         federation.superlink.chmod(0o700)
@@ -68,11 +59,11 @@ def renew(federation: Federation) -> None:
         _write_scripts(federation)
         if federation.version != VERSION:
             _write_description(replace(federation, version=VERSION))
-        _note_keys(federation)
+        _add_keys(federation)
 
 
 def check_current(federation: Federation) -> None:
-    """Refuse to work with a folder whose scripts start something else than they would today."""
+    """Refuse a folder of another version, since its scripts start other programs than today's."""
     if federation.version != VERSION:
         raise FederationError(
             f"{federation.home} was made by another version of ttpfl (its version is {federation.version}, "
@@ -83,7 +74,7 @@ def check_current(federation: Federation) -> None:
 
 @contextmanager
 def _private() -> Iterator[None]:
-    """Whatever the umask was: nobody else can write to what is made, or read it."""
+    """Create files that only this user can read or write, whatever the umask."""
     before = os.umask(0o077)
     try:
         yield
@@ -92,9 +83,9 @@ def _private() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """A port that nothing listens on at present."""
     while True:
-        # Below those that systems give to outgoing connections, one of which could take it before it is used.
+        # Below the range of outgoing connections, one of which could take the port before it is used.
         port = PORTS.start + secrets.randbelow(len(PORTS))
         with socket.socket() as probe:
             try:
@@ -117,13 +108,13 @@ def _write_description(federation: Federation) -> None:
         file.write(text.encode())
 
 
-def _note_keys(federation: Federation) -> None:
-    """Say whose key is whose, where that is not known: from what the folder has of each site."""
-    identities, numbers = read_identities(federation.home), federation.superlink / "nodes.json"
-    nodes = json.loads(numbers.read_text()) if numbers.exists() else {}
+def _add_keys(federation: Federation) -> None:
+    """Add missing sites to `keys.toml`, from the public keys in the folder."""
+    identities, old_file = read_identities(federation.home), federation.superlink / "nodes.json"
+    nodes = json.loads(old_file.read_text()) if old_file.exists() else {}
     for name in federation.sites:
-        if name not in identities and (public := federation.site(name) / "key.pub").exists():
-            identities[name] = Identity(fingerprint_of(public.read_bytes()), nodes.get(name))
+        if name not in identities and (public_key := federation.site(name) / "key.pub").exists():
+            identities[name] = Identity(fingerprint_of(public_key.read_bytes()), nodes.get(name))
     write_identities(federation.home, identities)
 
 
