@@ -51,7 +51,7 @@ def make_authority(folder: Path, name: str) -> None:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA384())
     )
-    _write_pair(folder, "ca", key, certificate)
+    _write_pair(folder / "ca", key, certificate)
 
 
 def make_server_certificate(folder: Path, hosts: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ def make_server_certificate(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(issuer_key, critical=False)
         .sign(authority, hashes.SHA384())
     )
-    _write_pair(folder, "server", key, certificate)
+    _write_pair(folder / "server", key, certificate)
 
 
 def make_node_key(path: Path) -> None:
@@ -118,12 +118,10 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write_pair(
-    folder: Path, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
-) -> None:
+def _write_pair(path: Path, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    write_file(folder / f"{name}.key", pem, 0o600)
-    write_file(folder / f"{name}.crt", certificate.public_bytes(Encoding.PEM), 0o644)
+    write_file(path.with_suffix(".key"), pem, 0o600)
+    write_file(path.with_suffix(".crt"), certificate.public_bytes(Encoding.PEM), 0o644)
 
 
 def write_file(path: Path, data: bytes, mode: int) -> None:

@@ -9,14 +9,7 @@ from pathlib import Path
 import httpx
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 from flwr.common.serde import fab_to_proto, user_config_to_proto
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StopRunRequest,
-    UnregisterNodeRequest,
-)
+from flwr.proto import control_pb2 as pb
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
 from flwr.supercore.fab import Fab
@@ -74,7 +67,7 @@ def start_run(federation: Federation, spec: Path, token: str) -> int:
     app = Fab(hash_of(bundle()), bundle(), {})
     config = user_config_to_proto({"order": str(spec), "token": token})
     with superlink(federation) as link:
-        started = link.StartRun(StartRunRequest(fab=fab_to_proto(app), override_config=config))
+        started = link.StartRun(pb.StartRunRequest(fab=fab_to_proto(app), override_config=config))
     if not started.HasField("run_id"):
         raise FederationError("the superlink did not start a run: see its log")
     return int(started.run_id)
@@ -83,7 +76,7 @@ def start_run(federation: Federation, spec: Path, token: str) -> int:
 def stop_run(federation: Federation, run: int) -> None:
     """Stop a run."""
     with superlink(federation) as link:
-        link.StopRun(StopRunRequest(run_id=run))
+        link.StopRun(pb.StopRunRequest(run_id=run))
 
 
 def run_status(federation: Federation, run: int) -> str:
@@ -94,7 +87,7 @@ def run_status(federation: Federation, run: int) -> str:
 def runs(federation: Federation, run: int | None = None) -> dict[int, str]:
     """Flower's status of the newest runs, or of one run."""
     with superlink(federation) as link:
-        entries = link.ListRuns(ListRunsRequest(run_id=run)).run_dict
+        entries = link.ListRuns(pb.ListRunsRequest(run_id=run)).run_dict
     return {
         number: ":".join(filter(None, (entry.status.status, entry.status.sub_status)))
         for number, entry in entries.items()
@@ -110,7 +103,7 @@ def nodes(federation: Federation) -> dict[str, int]:
 def connected(federation: Federation) -> dict[str, str]:
     """The connected sites, and since when the superlink has regarded each as connected."""
     with superlink(federation) as link:
-        nodes_info = link.ListNodes(ListNodesRequest()).nodes_info
+        nodes_info = link.ListNodes(pb.ListNodesRequest()).nodes_info
     online = {node.node_id: node for node in nodes_info if node.status == "online"}
     sites, _ = recognised(online.values(), read_identities(federation.home))
     return {name: online[node].last_activated_at for name, node in sites.items()}
@@ -133,7 +126,7 @@ def register(federation: Federation, name: str) -> None:
     # The format in which Flower stores keys.
     key = load_ssh_public_key(content).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     with superlink(federation) as link:
-        node = int(link.RegisterNode(RegisterNodeRequest(public_key=key, name=name)).node_id)
+        node = int(link.RegisterNode(pb.RegisterNodeRequest(public_key=key, name=name)).node_id)
     write_identities(federation.home, {**identities, name: Identity(fingerprint, node)})
 
 
@@ -160,7 +153,7 @@ def revoke(federation: Federation, name: str) -> None:
     if name not in identities or (node := identities.pop(name).node) is None:
         raise FederationError(f"{name!r} is not registered: nothing to revoke")
     with superlink(federation) as link:
-        link.UnregisterNode(UnregisterNodeRequest(node_id=node))
+        link.UnregisterNode(pb.UnregisterNodeRequest(node_id=node))
     write_identities(federation.home, identities)
 
 

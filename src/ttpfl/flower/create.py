@@ -1,12 +1,10 @@
 """Create a federation's folder: certificates, keys, scripts, configuration and instructions."""
 
 import json
-import os
 import secrets
 import shlex
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import Template
@@ -14,7 +12,7 @@ from string import Template
 from ttpfl._version import __version__
 from ttpfl.errors import FederationError
 from ttpfl.flower import certificates
-from ttpfl.flower.folder import FILE, LOOPBACK, VERSION, Federation, check_host, check_name, check_port
+from ttpfl.flower.folder import FILE, LOOPBACK, VERSION, Federation, check_host, check_name, check_port, umask
 from ttpfl.flower.identity import Identity, fingerprint_of, read_identities, write_identities
 from ttpfl.util.files import written_in_one_step
 
@@ -39,7 +37,7 @@ def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int 
     if not names or len(set(names)) != len(names):
         raise FederationError(f"sites are {', '.join(names) or 'missing'}: give each site a different name")
     federation = Federation(home, check_name(home.name), host, port, names)
-    with _private():
+    with umask(0o077):  # only this user can read or write what is created
         for folder in (federation.certificates, federation.superlink, home / "sites"):
             folder.mkdir(parents=True)
         _write_description(federation)
@@ -53,7 +51,7 @@ def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int 
 def renew(federation: Federation) -> None:
     """Write a new server certificate and this version's scripts and instructions; keep keys and policies."""
     hosts = list(dict.fromkeys((federation.host, *LOOPBACK)))
-    with _private():
+    with umask(0o077):
         federation.superlink.chmod(0o700)
         certificates.make_server_certificate(federation.certificates, hosts)
         _write_scripts(federation)
@@ -70,16 +68,6 @@ def check_current(federation: Federation) -> None:
             f"not {VERSION}): stop it, run `ttpfl flower renew {shlex.quote(str(federation.home))}`, "
             "which keeps keys, data and policies, start it again, and give each site its new start.sh"
         )
-
-
-@contextmanager
-def _private() -> Iterator[None]:
-    """Create files that only this user can read or write, whatever the umask."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def free_port() -> int:
@@ -120,12 +108,12 @@ def _add_keys(federation: Federation) -> None:
 
 def _write_scripts(federation: Federation) -> None:
     _fill(federation, "README.md", federation.home / "README.md")
-    _fill(federation, "superlink-start.sh", federation.superlink / "start.sh", executable=True)
+    _fill(federation, "superlink-start.sh", federation.superlink / "start.sh")
     _fill(federation, "superlink.service", federation.superlink / "superlink.service")
     for name in federation.sites:
         if (folder := federation.site(name)).exists():
             _fill(federation, "site-README.md", folder / "README.md", site=name)
-            _fill(federation, "site-start.sh", folder / "start.sh", site=name, executable=True)
+            _fill(federation, "site-start.sh", folder / "start.sh", site=name)
             _fill(federation, "site.service", folder / "site.service", site=name)
 
 
@@ -137,9 +125,7 @@ def _make_site(federation: Federation, name: str) -> None:
     _fill(federation, "site.toml", folder / "site.toml", site=name)
 
 
-def _fill(
-    federation: Federation, template: str, path: Path, site: str = "", executable: bool = False
-) -> None:
+def _fill(federation: Federation, template: str, path: Path, site: str = "") -> None:
     text = Template((HERE / "templates" / template).read_text()).substitute(
         name=federation.name,
         address=federation.address,
@@ -148,4 +134,4 @@ def _fill(
         site=site,
         version=__version__,
     )
-    certificates.write_file(path, text.encode(), 0o755 if executable else 0o644)
+    certificates.write_file(path, text.encode(), 0o755 if path.suffix == ".sh" else 0o644)

@@ -46,7 +46,7 @@ class GridEngine:
         timeouts: How long to wait.
         length: Length of the vectors sent and received.
         dtype: Their type.
-        clock: Returns the time in seconds.
+        clock: Returns the time in seconds; tests replace it, and `sleep`.
         sleep: Waits for a number of seconds.
         identities: Identities by name, whose replies count; None trusts the names of nodes.
     """
@@ -66,8 +66,7 @@ class GridEngine:
         self._grid, self._assignment, self._state, self._timeouts = grid, assignment, state, timeouts
         self._length, self._dtype, self._clock, self._sleep = length, dtype, clock, sleep
         self._identities = identities
-        self._impostors: dict[str, str] = {}
-        """Why nodes with the names of sites are not accepted as these sites."""
+        self._impostors: dict[str, str] = {}  # why nodes with the names of sites are not these sites
         self._given_up: set[str] = set()
         self.counts = Counts()
 
@@ -136,33 +135,25 @@ class GridEngine:
 
         def send(client: int, kind: str) -> str:
             node, task = messages[client]
-            records = {TRAIN: lambda: task, MODEL: self._model, PING: RecordDict}[kind]()
-            return self._send(Message(records, node, kind, ttl=self._timeouts.longest))
+            records = task if kind == TRAIN else RecordDict()  # a ping is empty
+            if kind == MODEL:
+                records = model_records(self._assignment.card, self._state)
+            # One at a time: together they may be too large for one request. For a message that it cannot
+            # store, Flower returns "", and for one that is too large, nothing at all.
+            sent = self._grid.push_messages([Message(records, node, kind, ttl=self._timeouts.longest)])
+            return next((message_id or "" for message_id in sent), "")
 
         waiting = Waiting(set(messages), self._timeouts.deadline, self._timeouts.longest)
         exchange, start = Exchange(send, waiting, self._timeouts.ping_after), self._clock()
         while waiting.open and self._clock() - start < waiting.end:
-            strays = []
-            for reply in self._grid.pull_messages(sorted(exchange.open.keys() | self._given_up)):
-                message_id = reply.metadata.reply_to_message_id
-                if exchange.take(reply, self._clock() - start):
-                    continue
-                if reply.has_error():
-                    self._given_up.discard(message_id)  # Flower reports that no reply will come
-                else:
-                    strays.append(message_id)
-            count_strays(strays, self._given_up, self.counts)
+            replies = self._grid.pull_messages(sorted(exchange.open.keys() | self._given_up))
+            strays = [reply for reply in replies if not exchange.take(reply, self._clock() - start)]
+            # An error is Flower's report that no reply will come.
+            self._given_up -= {stray.metadata.reply_to_message_id for stray in strays if stray.has_error()}
+            unexpected = [stray.metadata.reply_to_message_id for stray in strays if not stray.has_error()]
+            count_strays(unexpected, self._given_up, self.counts)
             if waiting.open:
                 exchange.ping(self._clock() - start)
                 self._sleep(POLL)
         self._given_up |= {key for key, pending in exchange.open.items() if pending.kind != PING}
         return exchange.replies
-
-    def _model(self) -> RecordDict:
-        return model_records(self._assignment.card, self._state)
-
-    def _send(self, message: Message) -> str:
-        """Send a message, and return its id; empty if Flower does not accept it."""
-        # One at a time: together they may be too large for one request. For a message that it cannot store,
-        # Flower returns "", and for one that is too large, nothing at all.
-        return next((message_id or "" for message_id in self._grid.push_messages([message])), "")

@@ -3,6 +3,8 @@
 import ipaddress
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_type_hints
@@ -125,6 +127,16 @@ def check_port(port: int) -> int:
     """
     integer(1, 65535).check(FederationError, port=port)
     return port
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Set the umask of this process for a while."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def environment(flwr_home: Path) -> dict[str, str]:

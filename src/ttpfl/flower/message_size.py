@@ -17,10 +17,7 @@ WORDS = 2**20
 
 
 def check_size(content: RecordDict, largest: int) -> None:
-    """Refuse a message with more than `largest` bytes of arrays or `WORDS` bytes of anything else.
-
-    Nothing is decoded for that.
-    """
+    """Refuse a message with over `largest` bytes of arrays or `WORDS` of all else; nothing is decoded."""
     arrays = [array for record in content.array_records.values() for array in record.values()]
     size = sum(len(array.data) for array in arrays)
     if size > largest + HEADER * len(arrays):

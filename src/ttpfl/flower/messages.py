@@ -42,6 +42,7 @@ MOST_SAMPLES = 10**8
 LARGEST_LOSS = 1e6
 """Limit per sample in a reply: the correct class would have the probability e^-1000000."""
 
+_ABOUT = ("round", "model", "fingerprint")  # fields of a task that its reply repeats
 _METRIC = re.compile(r"(samples|(tallies\.)?(train|validation|before)\.(samples|loss|right))")
 
 
@@ -110,21 +111,16 @@ def read_model(
 
 def reply_records(task: Task, vector: Tensor, report: Report) -> RecordDict:
     """Everything that a site discloses: the vector, sums over its samples, and the task they belong to."""
-    about = {"round": task.round, "model": task.model, "fingerprint": task.fingerprint}
-    return RecordDict(
-        {
-            "arrays": _arrays({"vector": vector}),
-            "metrics": MetricRecord({**flattened(report)}),
-            "about": _config(about),
-        }
-    )
+    about = _config({name: getattr(task, name) for name in _ABOUT})
+    metrics = MetricRecord({**flattened(report)})
+    return RecordDict({"arrays": _arrays({"vector": vector}), "metrics": metrics, "about": about})
 
 
 def read_reply(content: RecordDict, task: Task, length: int, largest: float) -> tuple[Tensor, Report]:
     """Read the vector and the report of a reply to `task`, or raise a RefusedError with the reason."""
     check_size(content, length * WIDEST)
     about = _values(content, "about")
-    for name in ("round", "model", "fingerprint"):
+    for name in _ABOUT:
         if (actual := about.get(name)) != (expected := getattr(task, name)):
             raise RefusedError(f"its reply is for another {name}: {actual!r:.80}, not {expected!r}")
     vector = _tensors(content, "arrays", {"vector"})["vector"]
@@ -132,8 +128,7 @@ def read_reply(content: RecordDict, task: Task, length: int, largest: float) -> 
         raise RefusedError(f"its reply has the shape {tuple(vector.shape)}, not {(length,)}")
     if not bool(vector.isfinite().all()):
         raise RefusedError("its reply is not finite")
-    peak = float(vector.abs().max()) if length else 0.0
-    if peak > largest:
+    if length and (peak := float(vector.abs().max())) > largest:
         raise RefusedError(f"its reply has the value {peak:g}, which is out of bounds ({largest:g})")
     report = unflattened(dict(content.metric_records.get("metrics", MetricRecord())))
     _check_complete(task.kind, report)

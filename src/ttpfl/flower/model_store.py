@@ -39,9 +39,8 @@ def keep(path: Path, card: ModelCard, state: Mapping[str, Tensor], largest: int,
             raise RefusedError(f"the weights do not fit {card.build}: names or shapes differ")
         model = rebuild(card.build)
         fresh = model.state_dict()
-        for name, tensor in state.items():
-            if not is_finite(tensor, fresh[name]):
-                raise RefusedError(f"the weights of {name!r} are not finite")
+        if invalid := [name for name, tensor in state.items() if not is_finite(tensor, fresh[name])]:
+            raise RefusedError(f"the weights of {invalid[0]!r} are not finite")
         model.load_state_dict(dict(state))
     except (ModelError, RuntimeError, TypeError) as error:
         # The text may come from a network that the site's operator wrote, and name files.
@@ -50,9 +49,9 @@ def keep(path: Path, card: ModelCard, state: Mapping[str, Tensor], largest: int,
     check_hash(model, card.hash)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_model(path, model, build=card.build)
-    others = [other for other in path.parent.glob("*.safetensors") if other != path]
-    for old in sorted(others, key=lambda other: other.stat().st_mtime)[: max(0, len(others) + 1 - most)]:
-        old.unlink(missing_ok=True)
+    older = [file for file in path.parent.glob("*.safetensors") if file != path]
+    for file in sorted(older, key=lambda file: file.stat().st_mtime)[: max(0, len(older) + 1 - most)]:
+        file.unlink(missing_ok=True)
 
 
 def load(path: Path, hash_: str, fingerprint_: str, allowed: Collection[str]) -> nn.Module:

@@ -11,6 +11,8 @@ import httpx
 from flwr.supercore.protobuf.client import ProtobufClient, ProtobufClientInterceptor
 from flwr.supercore.retry import RetryInvoker
 
+from ttpfl.flower.folder import umask
+
 if TYPE_CHECKING:
     import uvicorn
 
@@ -23,11 +25,8 @@ def listen(path: Path) -> socket.socket:
     """Open a socket for this user alone; it replaces one that a killed process left behind."""
     path.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
+    with umask(0o177):
         bound.bind(_short(path))
-    finally:
-        os.umask(before)
     bound.listen(128)
     return bound
 

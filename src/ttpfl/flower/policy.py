@@ -26,7 +26,7 @@ log = logging.getLogger("ttpfl")
 FORMAT, VERSION = "ttpfl.privacy", 2
 _ENDLESS = 1e12  # for mu squared, where epsilon would have 12 digits: it counts as infinite
 
-SETTINGS: dict[str, type[RunSettings]] = {"learn": LearnSettings, "train": TrainSettings}
+SETTINGS: dict[str, type[LearnSettings | TrainSettings]] = {"learn": LearnSettings, "train": TrainSettings}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,6 @@ class Policy:
             settings = SETTINGS[task.kind](**with_new_names(task.settings))
         except (TypeError, FederationError) as error:
             raise RefusedError(f"invalid settings: {error}") from None
-        assert isinstance(settings, LearnSettings | TrainSettings)
         if (epochs := settings.local_epochs) > self.local_epochs:
             raise RefusedError(f"local_epochs is {epochs}, above this site's limit of {self.local_epochs}")
         if (size := settings.batch_size) < self.smallest_batch:

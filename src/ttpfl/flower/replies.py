@@ -97,28 +97,25 @@ class Exchange:
     def __init__(self, send: Callable[[int, str], str], waiting: Waiting, ping_after: float) -> None:
         self._send, self._waiting, self._ping_after = send, waiting, ping_after
         self._sent_model: set[int] = set()
-        self._last: dict[int, float] = {}
-        """When the last message to or from a client was seen."""
-        self.open: dict[str, PendingMessage] = {}
-        """By message id."""
-        self.replies: dict[int, Reply] = {}
-        """The final reply of every client that is done."""
+        self._last: dict[int, float] = {}  # time of the last message to or from a client
+        self.open: dict[str, PendingMessage] = {}  # by message id
+        self.replies: dict[int, Reply] = {}  # the final reply of every client that is done
         for client in sorted(waiting.clients):
             self._post(PendingMessage(client, TRAIN), at=0.0)
 
     def take(self, reply: Message, at: float) -> bool:
         """Process a reply, and send what it asks for; False if it belongs to no open message of the round."""
         # The source of an error is not the site, so the client is found by the message it replies to.
-        pending = self.open.pop(reply.metadata.reply_to_message_id, None)
-        if pending is None:
+        if (pending := self.open.pop(reply.metadata.reply_to_message_id, None)) is None:
             return False
         client, kind = pending
         self._last[client] = at
+        lacks_model = reply.has_error() and reply.error.code == LACKING
         if kind == PING:
             pass
         elif kind == MODEL and failure_of(reply) is None:
             self._post(PendingMessage(client, TRAIN), at)
-        elif kind == TRAIN and _lacks_model(reply) and client not in self._sent_model:
+        elif kind == TRAIN and lacks_model and client not in self._sent_model:
             self._sent_model.add(client)
             self._post(PendingMessage(client, MODEL), at)
         else:
@@ -157,10 +154,6 @@ def failure_of(reply: Reply) -> str | None:
         return None
     reason = one_line((reply.error.reason or "")[:LONGEST_REASON])
     return reason or f"Flower's error {reply.error.code}"
-
-
-def _lacks_model(reply: Message) -> bool:
-    return reply.has_error() and reply.error.code == LACKING
 
 
 def count_strays(strays: Iterable[str], given_up: set[str], counts: Counts) -> None:

@@ -123,7 +123,7 @@ class RemoteSite:
         return 0
 
     def train(self) -> Any:
-        """Raise an error."""
+        """Raise an error: the data cannot be read here."""
         raise FederationError(f"the data of {self.id!r} does not leave its site")
 
     validation = train

@@ -24,7 +24,7 @@ def app(file: Path, message: Message) -> Message:
     """
     try:
         return _reply(Site.read(file), message)
-    except Exception as error:  # from site.toml or from writing the audit log: there is no other place for it
+    except Exception as error:  # in site.toml or the audit log, so it cannot be logged there
         return _failed(message, error)
 
 

@@ -25,21 +25,21 @@ def serve(federation: Federation) -> None:
     os.umask(0o077)
     for name in [name for name in os.environ if name.startswith("FLWR_INTERNAL_GRPC")]:
         del os.environ[name]  # with these, Flower would open older APIs on all addresses
-    _close_to_others(federation)
+    federation.superlink.chmod(0o700)  # for its user only, even if an older version left it open
+    for path in federation.superlink.glob("state.db*"):
+        path.chmod(0o600)
     if is_served(federation.control):
         raise FederationError(f"the superlink of {federation.name} is running already")
     fleet = _public_socket(federation)
     sys.argv = ["flower-superlink", *_options(federation)]
     config = _parse_superlink_lifespan_config()
-    config.superexec_auth_secret = secrets.token_bytes(SECRET_BYTES)
+    config.superexec_auth_secret = secret = secrets.token_bytes(SECRET_BYTES)
     superlink = create_app(config, SuperLinkLifespan)
     tls = {"ssl_certfile": config.ssl_certfile, "ssl_keyfile": config.ssl_keyfile}
     inside = http_server(superlink, access_log=False)
     outside = http_server(FleetGate(superlink), lifespan="off", **tls)
-    path, control = federation.control, listen(federation.control)
-    start_in_background(
-        path, config.superexec_auth_secret, "ttpfl.flower.server_process", str(federation.home)
-    )
+    control, home = listen(federation.control), str(federation.home)
+    start_in_background(federation.control, secret, "ttpfl.flower.server_process", home)
 
     async def both() -> None:
         await asyncio.gather(inside.serve([control]), outside.serve([fleet]))
@@ -47,7 +47,7 @@ def serve(federation: Federation) -> None:
     try:
         asyncio.run(both())
     finally:
-        path.unlink(missing_ok=True)
+        federation.control.unlink(missing_ok=True)
 
 
 def _options(federation: Federation) -> list[str]:
@@ -60,13 +60,6 @@ def _options(federation: Federation) -> list[str]:
         # With isolation by process, Flower itself starts no app.
         *("--enable-supernode-auth", "--isolation", "process", "--disable-runtime-dependency-installation"),
     ]
-
-
-def _close_to_others(federation: Federation) -> None:
-    """Restrict the superlink's files to its user, including those that an older version left open."""
-    federation.superlink.chmod(0o700)
-    for path in federation.superlink.glob("state.db*"):
-        path.chmod(0o600)
 
 
 def _public_socket(federation: Federation) -> socket.socket:

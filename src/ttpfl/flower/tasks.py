@@ -14,15 +14,11 @@ from pathlib import Path
 import httpx
 from flwr.common.constant import SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, PushTaskOutputRequest
+from flwr.supercore import interceptors
 from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supercore.constant import TaskType
 from flwr.supercore.exit import register_signal_handlers
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-from flwr.supercore.interceptors import (
-    RuntimeTokenHttpInterceptor,
-    RuntimeVersionHttpInterceptor,
-    SuperExecAuthHttpInterceptor,
-)
 from flwr.supercore.retry import RetryInvoker, make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.telemetry import EventType
@@ -45,8 +41,8 @@ def start_in_background(path: Path, secret: bytes, module: str, argument: str) -
         module: Module to run.
         argument: Its argument.
     """
-    version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-    authentication = SuperExecAuthHttpInterceptor(
+    version = interceptors.RuntimeVersionHttpInterceptor(component_name="SuperExec")
+    authentication = interceptors.SuperExecAuthHttpInterceptor(
         master_secret=secret, protected_methods={"/flwr.proto.Runtime/AcquireTask"}
     )
     retry = make_simple_http_retry_invoker()
@@ -86,8 +82,9 @@ def task_client(path: Path, leave: EventType) -> Iterator[tuple[RuntimeHttpClien
     """
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # no line for every request
-    version = RuntimeVersionHttpInterceptor(component_name="ttpfl")
-    token, retry = RuntimeTokenHttpInterceptor(os.environ.pop(_TOKEN)), make_simple_http_retry_invoker()
+    version = interceptors.RuntimeVersionHttpInterceptor(component_name="ttpfl")
+    retry = make_simple_http_retry_invoker()
+    token = interceptors.RuntimeTokenHttpInterceptor(os.environ.pop(_TOKEN))
     client = client_over(RuntimeHttpClient, path, [version, token], retry)
     ended, heartbeat = threading.Event(), HeartbeatSender(make_task_heartbeat_fn_http(client))
 

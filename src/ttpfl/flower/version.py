@@ -11,10 +11,9 @@ FIRST, BEFORE = (1, 41), (1, 43)
 def check_flower() -> None:
     """Raise an error if Flower is missing or of an untested version."""
     try:
-        installed = version("flwr")
+        check_version(version("flwr"))
     except PackageNotFoundError:
         raise FederationError("Flower is not installed: install ttpfl with the extra `flower`") from None
-    check_version(installed)
 
 
 def check_version(installed: str) -> None:
