@@ -1,4 +1,4 @@
-"""What `ttpfl flower init` writes."""
+"""The files that `ttpfl flower init` writes."""
 
 import base64
 import hashlib
@@ -209,7 +209,7 @@ def test_the_fingerprints_are_those_of_ssh_keygen(federation: Federation) -> Non
             assert said[name]["fingerprint"] in shown.stdout.split()
 
 
-def test_files_are_sound(federation: Federation) -> None:
+def test_files_are_valid(federation: Federation) -> None:
     for script in federation.home.rglob("start.sh"):
         assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
         assert script.stat().st_mode & 0o100
@@ -222,7 +222,7 @@ def test_files_are_sound(federation: Federation) -> None:
     assert Federation.read(federation.home) == federation
 
 
-def test_the_operator_is_told_where_to_give_orders(federation: Federation) -> None:
+def test_the_readme_explains_where_to_run_commands(federation: Federation) -> None:
     text = " ".join((federation.home / "README.md").read_text().split())
     assert "on the machine of the superlink" in text
     assert "only below `/srv/trial`" in text

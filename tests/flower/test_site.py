@@ -1,4 +1,4 @@
-"""A site: what leaves it, what it refuses, and what it notes."""
+"""A site: what leaves it, what it refuses, and what it logs."""
 
 import json
 import os
@@ -61,24 +61,24 @@ def test_nothing_but_rates_counts_and_metrics_leaves(site: Path, model: torch.nn
     """Every field of every reply is known, and none has room for data."""
     replies = [ask(site, task_records(task_for(model), torch.zeros(23))), give_model(site, model)]
     replies.append(ask(site, task_records(task_for(model), torch.zeros(23))))
-    lacking, kept, answer = replies
+    lacking, kept, reply = replies
     assert lacking.error.code == LACKING
     assert dict(kept.content) == {}
-    assert {name: (a.shape, str(a.dtype)) for name, a in arrays_of(answer).items()} == {
+    assert {name: (a.shape, str(a.dtype)) for name, a in arrays_of(reply).items()} == {
         "arrays/vector": ((23,), "float32")
     }
-    assert dict(answer.content.metric_records["metrics"]).keys() == {
+    assert dict(reply.content.metric_records["metrics"]).keys() == {
         "validation.samples",
         "validation.loss",
         "validation.right",
     }
-    assert dict(answer.content.config_records["about"]) == {
+    assert dict(reply.content.config_records["about"]) == {
         "round": 0,
         "model": task_for(model).model,
         "fingerprint": task_for(model).fingerprint,
     }  # what the server said itself
-    assert set(answer.content) == {"arrays", "metrics", "about"}
-    assert answer.content.metric_records["metrics"]["validation.samples"] == 12
+    assert set(reply.content) == {"arrays", "metrics", "about"}
+    assert reply.content.metric_records["metrics"]["validation.samples"] == 12
 
 
 def test_with_local_privacy_only_noisy_rates_leave(site: Path, model: torch.nn.Module) -> None:
@@ -137,7 +137,7 @@ def test_a_broken_site_tells_only_the_kind_of_its_error(
 def test_nothing_leaves_that_cannot_be_noted(
     site: Path, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full when the answer is there."""
+    """The disk is full when the reply is ready."""
     give_model(site, model)
     write = Audit.write
 
@@ -178,19 +178,19 @@ def test_messages_of_other_types_are_noted_and_refused(site: Path, kind: str) ->
 
 def test_every_message_is_noted(site: Path, model: torch.nn.Module) -> None:
     give_model(site, model)
-    answer = ask(site, task_records(task_for(model), torch.zeros(23)))
+    reply = ask(site, task_records(task_for(model), torch.zeros(23)))
     ask(site, task_records(task_for(model, kind="steal"), torch.zeros(23)))
     lines = [json.loads(line) for line in (site.parent / "audit.jsonl").read_text().splitlines()]
     assert [line["direction"] for line in lines] == ["in", "out"] * 3
     assert lines[2]["records"]["task"]["kind"] == "learn"
-    assert lines[3]["records"]["metrics"] == dict(answer.content.metric_records["metrics"])
+    assert lines[3]["records"]["metrics"] == dict(reply.content.metric_records["metrics"])
     assert lines[3]["records"]["arrays"]["vector"]["shape"] == [23]
     assert "'steal' are not allowed" in lines[5]["error"]
     assert (site.parent / "audit.jsonl").stat().st_mode & 0o077 == 0
 
 
 def test_the_old_name_of_a_bound() -> None:
-    """In `site.toml`, and in the settings of an order that was given to an earlier version."""
+    """In `site.toml`, and in the settings of a run spec of an earlier version."""
     policy = Policy.read({"epochs": 3})
     settings = {"rounds": 2, "epochs": 3}
     assert policy.local_epochs == policy.check(Task("learn", 0, 0, 3, settings, "", "", {})).local_epochs == 3
@@ -229,7 +229,7 @@ def test_what_is_out_of_bounds_is_refused(
         (torch.zeros(23, dtype=torch.float64), "torch.float64"),
     ],
 )
-def test_vectors_that_make_no_sense(
+def test_invalid_vectors_are_refused(
     site: Path, model: torch.nn.Module, vector: torch.Tensor, words: str
 ) -> None:
     give_model(site, model)
@@ -247,7 +247,7 @@ def test_vectors_that_make_no_sense(
         ({"build": {"name": "os:system"}}, "not on this site's list"),
     ],
 )
-def test_models_that_are_not_what_they_are_said_to_be(
+def test_models_that_do_not_match_their_card_are_refused(
     site: Path, model: torch.nn.Module, changes: dict[str, Any], words: str
 ) -> None:
     reply = give_model(site, model, **changes)
@@ -287,7 +287,7 @@ def test_a_wrong_limit_does_not_cost_the_model(
     assert not ask(site, task_records(task_for(model), torch.zeros(23))).has_error()
 
 
-def test_a_site_keeps_so_many_models_and_no_more(tmp_path: Path) -> None:
+def test_a_site_keeps_a_limited_number_of_models(tmp_path: Path) -> None:
     site = make_site(tmp_path / "n", "n", 0, "[policy]\nmost_models = 2")
     folder, kept = tmp_path / "n" / "models", list[set[str]]()
     for number in range(4):
@@ -335,7 +335,7 @@ def test_a_network_that_cannot_be_built(site: Path, model: torch.nn.Module) -> N
     assert "needs 18 or more" in last["because"]
 
 
-def test_junk_is_refused(site: Path) -> None:
+def test_incomplete_messages_are_refused(site: Path) -> None:
     for records in (RecordDict(), RecordDict({"task": ConfigRecord({"kind": "learn"})})):
         assert ask(site, records).error.code == REFUSED
 
@@ -383,7 +383,7 @@ def test_a_message_with_bytes_is_noted(site: Path) -> None:
 def test_a_site_can_demand_noise_and_stops_when_its_budget_is_spent(
     tmp_path: Path, model: torch.nn.Module
 ) -> None:
-    budget = epsilon_of(2.0, 2, 1e-5, sensitivity=2.0) + 1e-6  # enough for two answers
+    budget = epsilon_of(2.0, 2, 1e-5, sensitivity=2.0) + 1e-6  # enough for two replies
     policy = f'[policy]\nkinds = ["learn"]\nlocal_noise = 2.0\nepsilon = {budget}'
     site = make_site(tmp_path / "n", "n", 0, policy)
     give_model(site, model)
@@ -437,7 +437,7 @@ def test_a_damaged_record_of_the_budget_gives_nothing_away(tmp_path: Path) -> No
     assert old.spent == pytest.approx(epsilon_of(2.0, 1, policy.delta, sensitivity=2.0))
 
 
-def test_an_answer_of_endless_cost_is_refused(tmp_path: Path) -> None:
+def test_a_reply_of_infinite_cost_is_refused(tmp_path: Path) -> None:
     budget = Budget(tmp_path / "spent.json", Policy(kinds=["learn"], local_noise=1e-300, epsilon=100.0))
     for noise in (1e-300, 1e-150):
         with pytest.raises(RefusedError, match="privacy budget of 100 is exhausted"):
@@ -454,7 +454,7 @@ def test_noise_and_clip_are_finite_numbers(name: str, value: Any) -> None:
         policy.check(Task("learn", 0, 0, 3, settings, "a" * 64, "f", {}))
 
 
-def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) -> None:
+def test_every_concurrent_reply_counts(tmp_path: Path) -> None:
     """Flower may deliver a task twice, and each copy has a process of its own."""
     policy = Policy(kinds=["learn"], local_noise=1.0, epsilon=1000.0)
     settings = LearnSettings(privacy="local", noise=2.0)
@@ -524,6 +524,6 @@ def test_pictures_in_folders_keep_the_federations_classes(tmp_path: Path, model:
 
 
 def test_a_reason_of_a_site_is_one_line() -> None:
-    order = Message(RecordDict(), 7, "train")
-    reply = Message(Error(FAILED, "the disk is full\nround 3: all is well\u200b"), reply_to=order)
+    message = Message(RecordDict(), 7, "train")
+    reply = Message(Error(FAILED, "the disk is full\nround 3: all is well\u200b"), reply_to=message)
     assert failure_of(reply) == "the disk is full\\u000around 3: all is well\\u200b"

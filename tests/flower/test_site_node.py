@@ -1,4 +1,4 @@
-"""How a site's own processes find each other, with other users on its machine."""
+"""How a site's processes connect to each other while other users are on its machine."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from ttpfl.flower.site import runtime_socket
 from ttpfl.flower.site_node import served
 
 
-def test_whoever_holds_a_port_is_asked_nothing(tmp_path: Path) -> None:
+def test_a_foreign_listener_on_a_port_receives_nothing(tmp_path: Path) -> None:
     """Also by start scripts of older versions, which still name a port."""
     federation = create(tmp_path / "f", ["north"], port=free_port())  # where no superlink is
     folder = federation.site("north")
