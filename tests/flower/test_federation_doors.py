@@ -142,7 +142,7 @@ def test_a_hostile_operator_runs_nothing_at_sites(federation: Federation, tmp_pa
     for name in NAMES:
         came, went = audit(federation, name)[before[name] :][:2]
         assert (came["direction"], came["app_hash"]) == ("in", expected)
-        assert went["error"].startswith(f"refused: the app {expected[:8]} is not the one")
+        assert went["error"].startswith(f"refused: the app {expected[:8]} is not that of")
 
 
 def log(federation: Federation) -> str:

@@ -125,7 +125,7 @@ def _write_pair(path: Path, key: ec.EllipticCurvePrivateKey, certificate: x509.C
 
 
 def write_file(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that is never more accessible than `mode`, whatever the umask."""
+    """Write a file with exactly this mode, and never a more permissive one, whatever the umask."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o700)
     with os.fdopen(descriptor, "wb") as file:

@@ -152,10 +152,9 @@ class _Carrier(Callback):
         self._assignment = Assignment(spec.kind, len(spec.sites), settings, model_card, rates, largest)
         self._engine: GridEngine | None = None
         logs = [] if spec.tensorboard is None else [TensorBoard(spec.tensorboard)]
-        self.options: dict[str, Any] = {
-            "run_dir": spec.out, "resume": True, "callbacks": [self, *logs], "engine": self._make_engine
-        }  # fmt: skip
+        self.options: dict[str, Any] = {"run_dir": spec.out, "resume": True, "engine": self._make_engine}
         """Options of `learn` and `train`."""
+        self.options["callbacks"] = [self, *logs]
 
     def _make_engine(self, length: int, dtype: torch.dtype) -> GridEngine:
         timeouts = Timeouts(**self._spec.timeouts)
