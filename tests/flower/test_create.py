@@ -1,4 +1,4 @@
-"""What `ttpfl flower init` writes."""
+"""The files that `ttpfl flower init` writes."""
 
 import base64
 import hashlib
@@ -209,7 +209,7 @@ def test_the_fingerprints_are_those_of_ssh_keygen(federation: Federation) -> Non
             assert said[name]["fingerprint"] in shown.stdout.split()
 
 
-def test_files_are_sound(federation: Federation) -> None:
+def test_files_are_valid(federation: Federation) -> None:
     for script in federation.home.rglob("start.sh"):
         assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
         assert script.stat().st_mode & 0o100
@@ -222,7 +222,7 @@ def test_files_are_sound(federation: Federation) -> None:
     assert Federation.read(federation.home) == federation
 
 
-def test_the_operator_is_told_where_to_give_orders(federation: Federation) -> None:
+def test_the_readme_explains_where_to_run_commands(federation: Federation) -> None:
     text = " ".join((federation.home / "README.md").read_text().split())
     assert "on the machine of the superlink" in text
     assert "only below `/srv/trial`" in text
@@ -232,13 +232,13 @@ def test_the_operator_is_told_where_to_give_orders(federation: Federation) -> No
 def test_mistakes(federation: Federation, tmp_path: Path) -> None:
     with pytest.raises(FederationError, match="is not empty"):
         create(federation.home, ["north"])
-    with pytest.raises(FederationError, match="a name of its own"):
+    with pytest.raises(FederationError, match="give each site a different name"):
         create(tmp_path / "a", ["north", "north"])
     with pytest.raises(FederationError, match="cannot be a site's name"):
         create(tmp_path / "b", ["no/rth"])
     with pytest.raises(FederationError, match="unknown site 'west'"):
         federation.site("west")
-    with pytest.raises(FederationError, match="is no federation"):
+    with pytest.raises(FederationError, match="is not a federation"):
         Federation.read(tmp_path)
 
 
@@ -248,9 +248,9 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert made.exit_code == 0, made.output
     said = run(app, ["flower", "status", str(tmp_path / "f")]).output.splitlines()
     assert said == [
-        "superlink: does not run here",
-        "site-0: does not run here, not registered",
-        "site-1: does not run here, not registered",
+        "superlink: not running here",
+        "site-0: not running here, not registered",
+        "site-1: not running here, not registered",
     ]
     key = (tmp_path / "f" / "sites" / "site-0" / "key.pub").read_text()
     assert run(app, ["flower", "key", str(tmp_path / "f" / "sites" / "site-0")]).exit_code == 0

@@ -1,4 +1,4 @@
-"""What gets through to a superlink, and which apps and answers are taken: all but the network."""
+"""What gets through to a superlink, and which apps and replies are accepted, without a network."""
 
 import asyncio
 import hashlib
@@ -31,8 +31,8 @@ from ttpfl.flower.bundle import bundle, check_app, hash_of
 from ttpfl.flower.fleet_gate import FleetGate
 from ttpfl.flower.identity import Identity, fingerprint_of, recognised
 from ttpfl.flower.messages import REFUSED
-from ttpfl.flower.over_socket import answers, listen
-from ttpfl.flower.site_process import answer
+from ttpfl.flower.over_socket import is_served, listen
+from ttpfl.flower.site_process import reply_to
 from ttpfl.util.limits import REQUEST
 
 
@@ -103,14 +103,14 @@ def said_by(sender: int, *sources: int) -> bytes:
     return PushMessagesRequest(node=Node(node_id=sender), messages_list=messages).SerializeToString()
 
 
-def test_nobody_answers_in_the_name_of_another_node(caplog: pytest.LogCaptureFixture) -> None:
-    """Flower checks that the sender has its key, but not that it is who the answer says it is from."""
+def test_no_node_can_reply_for_another(caplog: pytest.LogCaptureFixture) -> None:
+    """Flower checks that the sender has its key, but not that it is the source that the reply names."""
     path = "/v1/fleet/push-messages"
     own = said_by(7, 7)
     assert ask(path, own) == (200, own)
     for body in (said_by(7, 8), said_by(7, 7, 8), b"\xff\xff junk"):
         assert ask(path, body) == (403, None)
-    said = "refused: an answer that node 7 sends says that it is from node 8"
+    said = "refused: node 7 sent a reply that claims to be from node 8"
     assert [record.getMessage() for record in caplog.records if record.name == "ttpfl"] == [said, said]
 
 
@@ -148,7 +148,7 @@ def test_the_apps_hash_is_the_same_on_every_machine() -> None:
 def test_only_the_installed_app_is_taken() -> None:
     check_app(bundle())
     for archive in (b"", bundle() + b"\0", bundle()[:-1]):
-        with pytest.raises(RefusedError, match="is not the one of this version"):
+        with pytest.raises(RefusedError, match="is not that of the installed ttpfl"):
             check_app(archive)
 
 
@@ -156,17 +156,17 @@ def test_a_message_of_another_app_is_refused_and_noted(tmp_path: Path) -> None:
     site = make_site(tmp_path, "north", 0)
     message = Message(RecordDict(), 1, "query.model")
     message.metadata.__dict__["_message_id"] = message.object_id
-    reply = answer(site, b"another", message)
+    reply = reply_to(site, b"another", message)
     assert reply.error.code == REFUSED
-    assert "is not the one of this version of ttpfl" in reply.error.reason
+    assert "is not that of the installed ttpfl" in reply.error.reason
     came, went = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert (came["direction"], came["app_hash"]) == ("in", hashlib.sha256(b"another").hexdigest())
     assert (went["direction"], went["error"]) == ("out", reply.error.reason)
     # What cannot be noted is refused all the same, without a word about why it cannot.
     (tmp_path / "audit.jsonl").unlink()
     (tmp_path / "audit.jsonl").mkdir()
-    reply = answer(site, b"another", message)
-    assert reply.error.reason == "failed (IsADirectoryError): the log of its Flower process says more"
+    reply = reply_to(site, b"another", message)
+    assert reply.error.reason == "failed (IsADirectoryError): see the log of its Flower process"
 
 
 @pytest.mark.parametrize("name", ["short", "x" * 150])
@@ -175,13 +175,13 @@ def test_the_socket_is_for_its_user_alone_wherever_it_is(name: str, tmp_path: Pa
     path = tmp_path / name / "control.sock"
     before = os.umask(0)
     try:
-        assert not answers(path)
+        assert not is_served(path)
         listen(path).close()  # what a killed process leaves is no hindrance
-        assert not answers(path)
+        assert not is_served(path)
         opened = len(os.listdir("/proc/self/fd"))
         with listen(path):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
-            assert all(answers(path) for _ in range(20))
+            assert all(is_served(path) for _ in range(20))
             assert len(os.listdir("/proc/self/fd")) <= opened + 2  # not one for every question
     finally:
         os.umask(before)

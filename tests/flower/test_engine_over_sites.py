@@ -1,4 +1,4 @@
-"""The engine over sites, without a network: the same results, and every fault has a name."""
+"""The engine over sites, without a network: the results of the local engine, and a reason for every fault."""
 
 import json
 import math
@@ -35,7 +35,7 @@ from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation import LearnSettings, TrainSettings, epsilon_of_rates, learn, train
 from ttpfl.federation.privacy.accountant import epsilon_of
 from ttpfl.flower.engine import Assignment, GridEngine
-from ttpfl.flower.messages import Task, answer_records, read_answer
+from ttpfl.flower.messages import Task, read_reply, reply_records
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.replies import Counts
 from ttpfl.flower.run_spec import RunSpec
@@ -60,7 +60,7 @@ def learned(
     timeouts: Timeouts = PATIENT,
     **more: Any,
 ) -> Any:
-    """Through the engine; the clock, the engine and what `learn` gave."""
+    """Learn rates through the engine: the result of `learn`, the engines and the clock."""
     model, clock = begin_model(tmp_path / "model.safetensors"), Clock()
     grid.clock = clock
     engines = []
@@ -88,11 +88,11 @@ def learned(
 def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:
     grid = InProcessGrid(sites)
     model = begin_model(tmp_path / "model.safetensors")
-    order = RunSpec(
+    spec = RunSpec(
         *("learn", str(tmp_path / "model.safetensors"), str(tmp_path / "run"), NAMES, asdict(LEARN)),
-        timeouts=asdict(Timeouts(deadline=3600.0, quiet=3600.0)),  # no nudges, however busy the machine is
+        timeouts=asdict(Timeouts(deadline=3600.0, quiet=3600.0)),  # no pings, however busy the machine is
     )
-    order.write()
+    spec.write()
     with run_lock(tmp_path / "run", "token"):
         carry_out(RunSpec.read(tmp_path / "run" / "order.json"), grid)  # type: ignore[arg-type]
         assert not run_died(tmp_path / "run", "token")
@@ -109,14 +109,14 @@ def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: P
     assert losses[0] == pytest.approx(losses[1])
 
 
-def test_epsilon_counts_the_rates_that_an_order_begins_with(sites: dict[str, Path], tmp_path: Path) -> None:
+def test_epsilon_counts_the_rates_that_a_run_starts_from(sites: dict[str, Path], tmp_path: Path) -> None:
     begin_model(tmp_path / "model.safetensors")
     settings = {**asdict(LEARN), "lr": 0.1, "privacy": "local", "noise": 9.0, "clip": 0.01}
     make = partial(RunSpec, "learn", str(tmp_path / "model.safetensors"), sites=NAMES)
 
     def learned(name: str, rates: str | None, settings: dict[str, Any] = settings) -> Rates:
-        order = make(out=str(tmp_path / name), settings=settings, rates=rates)
-        carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
+        spec = make(out=str(tmp_path / name), settings=settings, rates=rates)
+        carry_out(spec, InProcessGrid(sites))  # type: ignore[arg-type]
         return Rates.load(tmp_path / name / "rates.safetensors")
 
     learned("plain", None, asdict(LEARN))
@@ -133,10 +133,10 @@ def test_epsilon_counts_the_rates_that_an_order_begins_with(sites: dict[str, Pat
 def test_training_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:
     settings = TrainSettings(rounds=2, batch_size=10, workers=0, buffers="local", algorithm="qffl")
     model = begin_model(tmp_path / "model.safetensors")
-    order = RunSpec(
+    spec = RunSpec(
         "train", str(tmp_path / "model.safetensors"), str(tmp_path / "run"), NAMES, asdict(settings)
     )
-    carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
+    carry_out(spec, InProcessGrid(sites))  # type: ignore[arg-type]
     found, card = load_model(tmp_path / "run" / "model.safetensors")
     local = train(model, local_clients(sites), settings).model
     for name, tensor in local.state_dict().items():
@@ -145,7 +145,7 @@ def test_training_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: 
     assert card["build"] == BUILD
 
 
-def test_a_network_of_ones_own_is_trained_where_sites_allow_it(tmp_path: Path) -> None:
+def test_a_user_network_is_trained_where_sites_allow_it(tmp_path: Path) -> None:
     own = {"name": "tests.helpers.flower.own_network:build", "num_classes": 10}
     allowed = f'[policy]\nmodels = ["{own["name"]}"]\n'
     sites = {name: make_site(tmp_path / name, name, number, allowed) for number, name in enumerate(NAMES)}
@@ -154,17 +154,17 @@ def test_a_network_of_ones_own_is_trained_where_sites_allow_it(tmp_path: Path) -
     save_model(tmp_path / "model.safetensors", model, build=own)
     settings = TrainSettings(rounds=2, batch_size=10, workers=0)
     out = str(tmp_path / "run")
-    order = RunSpec("train", str(tmp_path / "model.safetensors"), out, NAMES, asdict(settings))
+    spec = RunSpec("train", str(tmp_path / "model.safetensors"), out, NAMES, asdict(settings))
     with pytest.raises(ModelError, match=f"says that '{own['name']}' builds its network"):
-        carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
-    carry_out(replace(order, arch=own["name"]), InProcessGrid(sites))  # type: ignore[arg-type]
+        carry_out(spec, InProcessGrid(sites))  # type: ignore[arg-type]
+    carry_out(replace(spec, arch=own["name"]), InProcessGrid(sites))  # type: ignore[arg-type]
     found, _ = load_model(tmp_path / "run" / "model.safetensors", trusted=[own["name"]])
     wanted = train(model, local_clients(sites), settings).model.state_dict()
     for name, tensor in found.state_dict().items():
         assert largest_difference(tensor, wanted[name]) < 1e-6, name
 
 
-def test_an_interrupted_run_goes_on_to_the_same_rates(sites: dict[str, Path], tmp_path: Path) -> None:
+def test_a_resumed_run_ends_with_the_same_rates(sites: dict[str, Path], tmp_path: Path) -> None:
     begin_model(tmp_path / "model.safetensors")
     settings = {**asdict(LEARN), "rounds": 3}
     make = partial(RunSpec, "learn", str(tmp_path / "model.safetensors"), sites=NAMES, settings=settings)
@@ -203,13 +203,11 @@ def test_a_run_that_is_stopped_does_not_count_its_last_round(sites: dict[str, Pa
 
     begin_model(tmp_path / "model.safetensors")
     out, settings = tmp_path / "run", {**asdict(LEARN), "rounds": 2}
-    order = RunSpec(
-        "learn", str(tmp_path / "model.safetensors"), out=str(out), sites=NAMES, settings=settings
-    )
+    spec = RunSpec("learn", str(tmp_path / "model.safetensors"), out=str(out), sites=NAMES, settings=settings)
     grid = Stopped(sites, fault=forget)
     with pytest.raises(ConnectionError):
-        carry_out(order, grid)  # type: ignore[arg-type]
-    carry_out(order, InProcessGrid(sites))  # type: ignore[arg-type]
+        carry_out(spec, grid)  # type: ignore[arg-type]
+    carry_out(spec, InProcessGrid(sites))  # type: ignore[arg-type]
     history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     assert [record["failed"] for record in history] == [[], []]
     whole, _, _ = learned(InProcessGrid(sites), tmp_path)
@@ -217,14 +215,14 @@ def test_a_run_that_is_stopped_does_not_count_its_last_round(sites: dict[str, Pa
 
 
 def _round(reply: Message) -> int:
-    """Of a task's answer; a site whose model is not there yet also sends others."""
+    """The round of a reply to a task; -1 for other replies, such as a request for the model."""
     if reply.has_error() or "about" not in reply.content.config_records:
         return -1
     return int(reply.content.config_records["about"]["round"])  # type: ignore[arg-type]
 
 
 def poisoned(change: Any) -> Any:
-    """A site in the south whose answers are not what they should be."""
+    """A fault that changes the replies of the site south."""
 
     def fault(name: str, reply: Message) -> Message:
         if name == "south" and not reply.has_error() and "about" in reply.content:
@@ -306,39 +304,42 @@ def changed(**values: Any) -> Any:
         (about(fingerprint="other"), "another fingerprint"),
         (about(round=7), "another round: 7, not 0"),
         (about(model="0" * 64), "another model"),
-        (metrics(pixels=3), "'pixels', which nobody asked for"),
+        (metrics(pixels=3), "'pixels', which was not requested"),
         (metrics(samples=float("inf")), "inf for 'samples'"),
-        (metrics(samples=-3), "cannot be negative"),
-        (metrics(samples=3), "incomplete count of 'samples'"),
-        (metrics(**{"validation.samples": 3}), "incomplete count of 'validation'"),
+        (metrics(samples=-3), "must not be negative"),
+        (metrics(samples=3), "incomplete metrics for 'samples'"),
+        (metrics(**{"validation.samples": 3}), "incomplete metrics for 'validation'"),
         (
             changed(**{"validation.samples": 2**60}),
             r"1152921504606846976 .* out of bounds \(100000000 samples\)",
         ),
-        (changed(**{"validation.samples": 12.5}), "must be a whole number"),
-        (changed(**{"validation.right": 13}), "13 of 12 right for 'validation'"),
-        (changed(**{"validation.loss": -1.0}), "cannot be negative"),
+        (changed(**{"validation.samples": 12.5}), "must be an integer"),
+        (changed(**{"validation.right": 13}), "13 correct of 12 samples for 'validation'"),
+        (changed(**{"validation.loss": -1.0}), "must not be negative"),
         (
             changed(**{"validation.loss": 1e200}),
             r"a loss of 1e\+200 over 12 samples .* \(1e\+06 per sample\)",
         ),
         (lambda content: content.pop("arrays"), "no record 'arrays'"),
-        (bytes_of(b"PK\x03\x04"), "cannot be read: ValueError"),
-        (bytes_of(b""), "cannot be read: ValueError"),
-        (bytes_of(archive()), "cannot be read: ValueError: the magic string is not correct"),
+        (bytes_of(b"PK\x03\x04"), "cannot read array 'vector': ValueError"),
+        (bytes_of(b""), "cannot read array 'vector': ValueError"),
+        (bytes_of(archive()), "cannot read array 'vector': ValueError: the magic string is not correct"),
         (
             bytes_of(saved(np.zeros(10_000, np.float32))),
-            "arrays of 40128 bytes, more than the 184 that are allowed",
+            "40128 bytes of arrays, above the limit of 184",
         ),
-        (about(round="x" * 2**21), "more than 1048576 bytes beside its arrays"),
-        (bytes_of(huge()), "cannot be read: ValueError: it announces 4611686018427387904 bytes but has 128"),
+        (about(round="x" * 2**21), "more than 1048576 bytes besides its arrays"),
+        (
+            bytes_of(huge()),
+            "cannot read array 'vector': ValueError: it announces 4611686018427387904 bytes but has 128",
+        ),
         (bytes_of(saved(np.zeros(23, np.longdouble))), "type float128|type longdouble"),
         (bytes_of(saved(np.zeros(23, np.uint16))), "the type uint16"),
         (bytes_of(saved(np.zeros(23, ">f4"))), "the type >f4"),
-        (unreadable, r"its answer has 1000+ for 'validation\.loss'"),
+        (unreadable, r"its reply has 1000+ for 'validation\.loss'"),
     ],
 )
-def test_bad_answers_are_refused_by_name(
+def test_bad_replies_are_refused_with_a_reason(
     change: Any, words: str, sites: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = LearnSettings(rounds=1, batch_size=6, lr=5.0, workers=0)
@@ -356,13 +357,13 @@ def test_bad_answers_are_refused_by_name(
     ("figures", "words"),
     [
         ({"samples": 2**60}, "1152921504606846976 for 'samples', which is out of bounds"),
-        ({"samples": 0}, "how many samples it trained on, or that there were none"),
-        ({"samples": 48.0}, "must be a whole number"),
+        ({"samples": 0}, "lacks the number of training samples, or has none"),
+        ({"samples": 48.0}, "must be an integer"),
         ({"tallies.before.loss": 1e200}, "for 'before', which is out of bounds"),
         ({"tallies.before.samples": 0, "tallies.before.right": 0}, "no samples for 'before'"),
     ],
 )
-def test_absurd_figures_neither_end_nor_own_a_training_run(
+def test_impossible_metrics_neither_end_nor_dominate_training(
     figures: dict[str, Any],
     words: str,
     sites: dict[str, Path],
@@ -372,22 +373,22 @@ def test_absurd_figures_neither_end_nor_own_a_training_run(
     model = begin_model(tmp_path / "model.safetensors")
     settings = TrainSettings(rounds=1, batch_size=24, workers=0, algorithm="qffl", q=2.0)
     out = tmp_path / "run"
-    order = RunSpec("train", str(tmp_path / "model.safetensors"), str(out), NAMES, asdict(settings))
-    carry_out(order, InProcessGrid(sites, fault=poisoned(changed(**figures))))  # type: ignore[arg-type]
+    spec = RunSpec("train", str(tmp_path / "model.safetensors"), str(out), NAMES, asdict(settings))
+    carry_out(spec, InProcessGrid(sites, fault=poisoned(changed(**figures))))  # type: ignore[arg-type]
     assert json.loads((out / "history.jsonl").read_text())["failed"] == ["south"]
     assert words in "\n".join(caplog.messages)
     found, _ = load_model(out / "model.safetensors")
-    without = replace(order, out=str(tmp_path / "without"), timeouts=asdict(Timeouts(connect=0)))
+    without = replace(spec, out=str(tmp_path / "without"), timeouts=asdict(Timeouts(connect=0)))
     carry_out(without, InProcessGrid(sites, absent={"south"}))  # type: ignore[arg-type]
     assert weights_hash(found) == weights_hash(load_model(tmp_path / "without" / "model.safetensors")[0])
     assert weights_hash(found) != weights_hash(model)
 
 
-def test_an_answer_may_not_know_what_is_right() -> None:
-    """Where labels are not classes; nobody makes an accuracy of it."""
+def test_a_reply_may_lack_the_number_of_correct_predictions() -> None:
+    """Where labels are not classes, there is no accuracy."""
     task = Task("learn", 0, 0, 1, {}, "model", "architecture", {})
     report = {"validation": {"samples": 3, "loss": 1.5, "right": None}}
-    _, found = read_answer(answer_records(task, torch.zeros(2), report), task, length=2, largest=1.0)
+    _, found = read_reply(reply_records(task, torch.zeros(2), report), task, length=2, largest=1.0)
     tallies = MetricSumsByName()
     tallies.add(found)
     assert tallies.summary() == {"validation_loss": 0.5}
@@ -408,12 +409,12 @@ def test_a_silent_site_costs_the_deadline_and_takes_part_again(
 
 
 def silent_from_the_start(name: str, reply: Message) -> Message | None:
-    """West never says a word."""
+    """West never replies."""
     return None if name == "west" else reply
 
 
 def test_a_first_round_is_not_held_up_by_a_silent_site(tmp_path: Path) -> None:
-    """Nobody has the model yet: that the others ask for it counts neither as an answer nor as an error."""
+    """No site has the model yet: a request for it counts neither as a result nor as an error."""
     settings = replace(LEARN, rounds=1)
     grid = InProcessGrid(make_sites(tmp_path), fault=silent_from_the_start, seconds={"north": 5, "south": 10})
     result, _, clock = learned(grid, tmp_path, settings)
@@ -469,11 +470,11 @@ def test_errors_do_not_cut_off_slow_sites(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("deadline", [60.0, 15.0])
 @pytest.mark.parametrize("known", [True, False])
-def test_a_site_that_is_an_answer_behind_takes_part(known: bool, deadline: float, tmp_path: Path) -> None:
-    """Its Flower process keeps an answer until the next message comes, as it does after some stopped runs."""
+def test_a_site_that_is_a_reply_behind_takes_part(known: bool, deadline: float, tmp_path: Path) -> None:
+    """Its Flower process holds a reply back until the next message comes, as after some stopped runs."""
     whole, _, _ = learned(InProcessGrid(make_sites(tmp_path / "others")), tmp_path)
     sites = make_sites(tmp_path)
-    if known:  # else south has to get the model first, in three answers instead of one
+    if known:  # else south has to get the model first, in three replies instead of one
         learned(InProcessGrid(sites), tmp_path)
     kept: list[Message | None] = [None]
 
@@ -491,8 +492,8 @@ def test_a_site_that_is_an_answer_behind_takes_part(known: bool, deadline: float
     assert engines[0].counts == Counts()
 
 
-def test_a_slow_site_is_nudged_once(sites: dict[str, Path], tmp_path: Path) -> None:
-    """It gets to it only when its work is done; a second one would tell it nothing new."""
+def test_a_slow_site_is_pinged_once(sites: dict[str, Path], tmp_path: Path) -> None:
+    """It reads messages only after its work, so a second ping would change nothing."""
     learned(InProcessGrid(sites), tmp_path)
     grid = InProcessGrid(sites, seconds={"south": 55.0})
     result, _, _ = learned(grid, tmp_path, replace(LEARN, rounds=1))
@@ -500,7 +501,7 @@ def test_a_slow_site_is_nudged_once(sites: dict[str, Path], tmp_path: Path) -> N
     assert [m.metadata.message_type for m in grid.sent].count("query.nudge") == 1
 
 
-def test_late_and_duplicate_answers_are_counted_and_ignored(sites: dict[str, Path], tmp_path: Path) -> None:
+def test_late_and_duplicate_replies_are_counted_and_ignored(sites: dict[str, Path], tmp_path: Path) -> None:
     kept: list[Message] = []
 
     def fault(name: str, reply: Message) -> Message | None:
@@ -517,7 +518,7 @@ def test_late_and_duplicate_answers_are_counted_and_ignored(sites: dict[str, Pat
     assert (engines[0].counts.late, engines[0].counts.duplicate) == (1, 1)
 
 
-def test_too_few_answers_abandon_the_round(sites: dict[str, Path], tmp_path: Path) -> None:
+def test_too_few_replies_abandon_the_round(sites: dict[str, Path], tmp_path: Path) -> None:
     def fault(name: str, reply: Message) -> Message | None:
         return None if name != "west" and _round(reply) == 1 else reply
 
@@ -528,7 +529,7 @@ def test_too_few_answers_abandon_the_round(sites: dict[str, Path], tmp_path: Pat
     assert torch.equal(before.rates.values, after.rates.values)
 
 
-def test_sites_that_are_not_there(sites: dict[str, Path], tmp_path: Path) -> None:
+def test_absent_sites(sites: dict[str, Path], tmp_path: Path) -> None:
     result, _, _ = learned(InProcessGrid(sites, absent={"north"}), tmp_path)
     assert [record["failed"] for record in result.history] == [["north"], ["north"]]
     with pytest.raises(FederationError, match="'north': is not connected"):
@@ -536,20 +537,20 @@ def test_sites_that_are_not_there(sites: dict[str, Path], tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("said", [[""], []])
-def test_a_message_that_flower_does_not_take(
+def test_a_message_that_flower_does_not_accept(
     said: list[str], sites: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     result, _, clock = learned(InProcessGrid(sites, untaken={"south": said}), tmp_path)
     assert [record["failed"] for record in result.history] == [["south"], ["south"]]
-    assert "Flower did not take the message train.task" in "\n".join(caplog.messages)
-    assert clock.now < 5  # nobody waited for an answer to it
+    assert "Flower did not accept the message train.task" in "\n".join(caplog.messages)
+    assert clock.now < 5  # nothing waited for a reply to it
 
 
-def test_nobody_waits_for_ever(sites: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(FederationError, match="did not answer in time"):
+def test_a_round_without_replies_ends(sites: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(FederationError, match="did not reply in time"):
         learned(InProcessGrid(sites, fault=lambda name, reply: None), tmp_path)
 
 
-def test_the_data_of_a_remote_site_cannot_be_had() -> None:
+def test_the_data_of_a_remote_site_cannot_be_read() -> None:
     with pytest.raises(FederationError, match="does not leave its site"):
         RemoteSite("north").validation()

@@ -1,4 +1,4 @@
-"""A site whose Flower process is an answer behind, in a real federation."""
+"""A site whose Flower process is a reply behind, in a real federation."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ if "join" in sys.argv and any("sites/south" in word for word in sys.argv):
 
 
 @pytest.mark.slow
-def test_a_site_that_is_an_answer_behind_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_that_is_a_reply_behind_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with federation_of_digits(tmp_path / "trial") as federation:

@@ -89,7 +89,7 @@ def test_who_has_the_socket_cannot_start_another_app(federation: Federation, tmp
         run = link.StartRun(request).run_id
     until(lambda: control.run_status(federation, run) == "finished:failed")
     assert foreign.has_run() == set()
-    assert f"the app {hash_of(archive)[:8]} is not the one" in log(federation)
+    assert f"the app {hash_of(archive)[:8]} is not that of" in log(federation)
 
 
 def test_an_impostor_is_not_counted(federation: Federation, tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_a_hostile_operator_runs_nothing_at_sites(federation: Federation, tmp_pa
     assert foreign.has_run() == {"server"}
     said = foreign.replies() or []
     assert len(said) == 3
-    assert all("is not the one of this version of ttpfl" in reason for reason in said), said
+    assert all("is not that of the installed ttpfl" in reason for reason in said), said
     expected = hash_of(foreign.archive())
     for name in NAMES:
         came, went = audit(federation, name)[before[name] :][:2]
         assert (came["direction"], came["app_hash"]) == ("in", expected)
-        assert went["error"].startswith(f"refused: the app {expected[:8]} is not the one")
+        assert went["error"].startswith(f"refused: the app {expected[:8]} is not that of")
 
 
 def log(federation: Federation) -> str:

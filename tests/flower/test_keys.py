@@ -1,4 +1,4 @@
-"""Looking after keys, at Flower's own superlink."""
+"""Managing keys, at Flower's own superlink."""
 
 import json
 import os
@@ -52,11 +52,11 @@ def test_what_was_registered_is_known_also_if_another_was_not(federation: Federa
     assert control.register_all(federation) == ["south"]
     assert set(control.nodes(federation)) == {"north", "south", "west"}
     assert keys(federation) == bound(federation)
-    with pytest.raises(FederationError, match="registered already"):
+    with pytest.raises(FederationError, match="already registered"):
         control.register(federation, "north")
 
 
-def test_what_the_superlink_refuses_is_said(federation: Federation) -> None:
+def test_a_refusal_of_the_superlink_is_reported(federation: Federation) -> None:
     make_node_key(federation.site("south") / "key")
     north = (federation.site("north") / "key.pub").read_bytes()
     control.register(federation, "north")
@@ -107,19 +107,19 @@ def test_a_bad_key_does_not_cost_the_one_that_is_there(
     assert keys(federation) == before == bound(federation)
 
 
-@pytest.mark.parametrize("order", ["register", "rotate", "rotate with a key", "revoke"])
-def test_orders_leave_no_file_that_others_can_write(
-    order: str, federation: Federation, tmp_path: Path
+@pytest.mark.parametrize("command", ["register", "rotate", "rotate with a key", "revoke"])
+def test_commands_leave_no_file_that_others_can_write(
+    command: str, federation: Federation, tmp_path: Path
 ) -> None:
     make_node_key(tmp_path / "new")
     _keys_in_the_description(federation)
     before = os.umask(0)
     try:
         control.register_all(federation)
-        if order == "revoke":
+        if command == "revoke":
             control.revoke(federation, "west")
-        elif order != "register":
-            control.rotate(federation, "west", tmp_path / "new.pub" if "key" in order else None)
+        elif command != "register":
+            control.rotate(federation, "west", tmp_path / "new.pub" if "key" in command else None)
     finally:
         os.umask(before)
     for name in ("federation.toml", "keys.toml"):

@@ -1,4 +1,4 @@
-"""How a run over sites ends is told to the command that waits for it, and a run that lives is left alone."""
+"""A run over sites reports its outcome to the command that waits for it, and a running one is left alone."""
 
 import os
 import signal
@@ -28,44 +28,44 @@ from ttpfl.util.locks import run_died, run_lock
 TRAIN = ["train", "--engine", "flower", "--classes", "10", "--image-size", "28"]
 
 
-def order_in(tmp_path: Path) -> Path:
+def spec_in(tmp_path: Path) -> Path:
     begin_model(tmp_path / "model.safetensors")
     settings = asdict(LearnSettings(rounds=1, batch_size=6, workers=0))
     out = str(tmp_path / "run")
     return RunSpec("learn", str(tmp_path / "model.safetensors"), out, NAMES, settings).write()
 
 
-def failure(order: Path, token: str) -> str:
-    outcome = read_outcome(str(order.parent), token)
+def failure(spec: Path, token: str) -> str:
+    outcome = read_outcome(str(spec.parent), token)
     assert outcome is not None
     return str(outcome["failure"])
 
 
 def test_a_run_that_went_well(tmp_path: Path) -> None:
-    order = order_in(tmp_path)
-    with_outcome(order, "a1", InProcessGrid(make_sites(tmp_path / "sites")))  # type: ignore[arg-type]
-    assert read_outcome(str(order.parent), "a1") == {"token": "a1", "failure": None}
+    spec = spec_in(tmp_path)
+    with_outcome(spec, "a1", InProcessGrid(make_sites(tmp_path / "sites")))  # type: ignore[arg-type]
+    assert read_outcome(str(spec.parent), "a1") == {"token": "a1", "failure": None}
 
 
 def test_a_folder_that_another_run_holds(tmp_path: Path) -> None:
-    order = order_in(tmp_path)
-    with run_lock(order.parent, "other"), pytest.raises(FederationError):
-        with_outcome(order, "a1", InProcessGrid({}), seconds=0)  # type: ignore[arg-type]
-    assert "another run is writing to" in failure(order, "a1")
+    spec = spec_in(tmp_path)
+    with run_lock(spec.parent, "other"), pytest.raises(FederationError):
+        with_outcome(spec, "a1", InProcessGrid({}), seconds=0)  # type: ignore[arg-type]
+    assert "another run is writing to" in failure(spec, "a1")
 
 
-def test_an_order_that_cannot_be_read(tmp_path: Path) -> None:
-    order = order_in(tmp_path)
-    order.write_text('{"kind": "learn"}')
+def test_an_invalid_run_spec(tmp_path: Path) -> None:
+    spec = spec_in(tmp_path)
+    spec.write_text('{"kind": "learn"}')
     with pytest.raises(FederationError):
-        with_outcome(order, "a1", InProcessGrid({}))  # type: ignore[arg-type]
-    assert "not an order of this version" in failure(order, "a1")
+        with_outcome(spec, "a1", InProcessGrid({}))  # type: ignore[arg-type]
+    assert "not a run spec of this version" in failure(spec, "a1")
 
 
 def test_the_outcome_is_there_before_the_folder_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order, let_go = order_in(tmp_path), []
+    spec, let_go = spec_in(tmp_path), []
     (tmp_path / "model.safetensors").unlink()
 
     def write(out: str, token: str, failure: str | None) -> None:
@@ -73,9 +73,9 @@ def test_the_outcome_is_there_before_the_folder_is_let_go(
 
     monkeypatch.setattr(server_app, "write_outcome", write)
     with pytest.raises(FileNotFoundError):
-        with_outcome(order, "a1", InProcessGrid({}))  # type: ignore[arg-type]
+        with_outcome(spec, "a1", InProcessGrid({}))  # type: ignore[arg-type]
     assert let_go == [False]
-    assert run_died(order.parent, "a1")
+    assert run_died(spec.parent, "a1")
 
 
 def test_a_run_that_lives_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +90,8 @@ def test_a_run_that_lives_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (out / "begin.safetensors").exists()
 
 
-def ordered(tmp_path: Path, *more: str) -> RunSpec:
-    """The order that the command writes before it asks the superlink, which is not there."""
+def submitted(tmp_path: Path, *more: str) -> RunSpec:
+    """The spec that the command writes before it contacts the superlink, which does not run."""
     home, out = create(tmp_path / "trial", NAMES).home, tmp_path / "run"
     words = [*TRAIN, "--federation", str(home), "--out", str(out), "--rounds", "1", *more]
     assert CliRunner().invoke(app, words).exit_code == 1
@@ -117,9 +117,9 @@ def test_a_run_with_the_local_engine_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in out.iterdir()] == [".lock"]
 
 
-def test_patience_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = ordered(tmp_path, "--deadline", "7", "--longest", "77")
-    assert order.timeouts == {"deadline": 7, "longest": 77, "connect": 7, "quiet": 20}
+def test_timeouts_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = submitted(tmp_path, "--deadline", "7", "--longest", "77")
+    assert spec.timeouts == {"deadline": 7, "longest": 77, "connect": 7, "quiet": 20}
 
 
 def test_the_server_app_writes_the_tensorboard_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,17 +140,17 @@ def test_the_server_app_writes_the_tensorboard_log(tmp_path: Path, monkeypatch: 
     module = ModuleType("torch.utils.tensorboard")
     module.__dict__["SummaryWriter"] = SummaryWriter
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    order = ordered(tmp_path, "--tensorboard", str(tmp_path / "log"))
-    server_app.carry_out(order, InProcessGrid(make_sites(tmp_path / "sites")))  # type: ignore[arg-type]
+    spec = submitted(tmp_path, "--tensorboard", str(tmp_path / "log"))
+    server_app.carry_out(spec, InProcessGrid(make_sites(tmp_path / "sites")))  # type: ignore[arg-type]
     assert (written[0], written[-1]) == (str(tmp_path / "log"), "closed")
     assert {"train_loss", "validation_accuracy", "bytes_total"} < set(written)
 
 
 def test_a_trained_model_says_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order, at = ordered(tmp_path), make_sites(tmp_path / "sites")
-    server_app.carry_out(order, InProcessGrid(at))  # type: ignore[arg-type]
+    spec, at = submitted(tmp_path), make_sites(tmp_path / "sites")
+    server_app.carry_out(spec, InProcessGrid(at))  # type: ignore[arg-type]
     # As `ttpfl personalize` reads it, with no further options.
-    _, signature, _ = model_in(Path(order.out) / "model.safetensors", None)
+    _, signature, _ = model_in(Path(spec.out) / "model.safetensors", None)
     assert signature.classes == tuple("0123456789")
     assert signature.image_size == (28, 28)
     for client in local_clients(at).values():
@@ -170,7 +170,7 @@ def test_the_beginning_of_an_earlier_run_is_kept(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_full_for_the_outcome_does_not_hide_the_first_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    order = order_in(tmp_path)
+    spec = spec_in(tmp_path)
     (tmp_path / "model.safetensors").unlink()
 
     def full(*_: object) -> None:
@@ -178,7 +178,7 @@ def test_a_disk_that_is_too_full_for_the_outcome_does_not_hide_the_first_error(
 
     monkeypatch.setattr(server_app, "write_outcome", full)
     with pytest.raises(FileNotFoundError):
-        with_outcome(order, "a1", InProcessGrid({}))  # type: ignore[arg-type]
+        with_outcome(spec, "a1", InProcessGrid({}))  # type: ignore[arg-type]
     assert "FileNotFoundError" in caplog.text
     assert "No space left on device" in caplog.text
 
@@ -195,7 +195,7 @@ class Superlink:
     def __init__(self, out: Path, rounds: list[int], status: str = "finished:failed") -> None:
         self.out, self.rounds, self.status, self.begun = out, rounds, status, 0
 
-    def start_run(self, federation: Federation, order: Path, token: str) -> int:
+    def start_run(self, federation: Federation, spec: Path, token: str) -> int:
         with run_lock(self.out, token):
             if self.begun == len(self.rounds):
                 write_outcome(str(self.out), token, None)
@@ -216,11 +216,11 @@ def carried_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: list[int], *status: str
 ) -> Superlink:
     federation = create(tmp_path / "trial", NAMES)
-    order = RunSpec.read(order_in(tmp_path))
-    superlink = Superlink(Path(order.out), rounds, *status)
+    spec = RunSpec.read(spec_in(tmp_path))
+    superlink = Superlink(Path(spec.out), rounds, *status)
     monkeypatch.setattr(submit, "control", superlink)
     monkeypatch.setattr(submit, "POLL", 0.0)
-    submit.carry_out(federation, order)
+    submit.carry_out(federation, spec)
     return superlink
 
 
@@ -231,17 +231,17 @@ def test_a_run_may_be_lost_any_number_of_times_while_rounds_are_finished(
     assert carried_out(tmp_path, monkeypatch, rounds).begun == len(rounds) + 1
 
 
-def test_runs_that_are_lost_again_and_again_end_with_a_word(
+def test_runs_that_are_lost_repeatedly_end_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(FederationError, match="the last after 1 rounds: the superlink's log says why"):
+    with pytest.raises(FederationError, match="the last after 1 rounds: see the superlink's log"):
         carried_out(tmp_path, monkeypatch, [1, 0, 0, 0])
 
 
 def test_a_run_that_was_stopped_at_the_server_is_not_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(FederationError, match="run 1 was stopped at the server: --resume"):
+    with pytest.raises(FederationError, match="run 1 was stopped at the server: continue it with --resume"):
         carried_out(tmp_path, monkeypatch, [1, 1], "finished:stopped")
 
 
@@ -258,15 +258,15 @@ def test_a_run_that_is_begun_while_the_command_is_interrupted_is_stopped(
 ) -> None:
     stopped = []
 
-    def start_run(federation: Federation, order: Path, token: str) -> int:
-        time.sleep(0.5)  # Ctrl-C comes while the command waits for the answer
+    def start_run(federation: Federation, spec: Path, token: str) -> int:
+        time.sleep(0.5)  # Ctrl-C comes while the command waits for the response
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.5)
         return 7
 
     monkeypatch.setattr(submit.control, "start_run", start_run)
     monkeypatch.setattr(submit.control, "stop_run", lambda federation, run: stopped.append(run))
-    order = RunSpec.read(order_in(tmp_path))
+    spec = RunSpec.read(spec_in(tmp_path))
     with pytest.raises(KeyboardInterrupt):
-        submit.carry_out(create(tmp_path / "trial", NAMES), order)
+        submit.carry_out(create(tmp_path / "trial", NAMES), spec)
     assert stopped == [7]

@@ -1,4 +1,4 @@
-"""A site: what leaves it, what it refuses, and what it notes."""
+"""A site: what leaves it, what it refuses, and what it logs."""
 
 import json
 import os
@@ -61,24 +61,24 @@ def test_nothing_but_rates_counts_and_metrics_leaves(site: Path, model: torch.nn
     """Every field of every reply is known, and none has room for data."""
     replies = [ask(site, task_records(task_for(model), torch.zeros(23))), give_model(site, model)]
     replies.append(ask(site, task_records(task_for(model), torch.zeros(23))))
-    lacking, kept, answer = replies
+    lacking, kept, reply = replies
     assert lacking.error.code == LACKING
     assert dict(kept.content) == {}
-    assert {name: (a.shape, str(a.dtype)) for name, a in arrays_of(answer).items()} == {
+    assert {name: (a.shape, str(a.dtype)) for name, a in arrays_of(reply).items()} == {
         "arrays/vector": ((23,), "float32")
     }
-    assert dict(answer.content.metric_records["metrics"]).keys() == {
+    assert dict(reply.content.metric_records["metrics"]).keys() == {
         "validation.samples",
         "validation.loss",
         "validation.right",
     }
-    assert dict(answer.content.config_records["about"]) == {
+    assert dict(reply.content.config_records["about"]) == {
         "round": 0,
         "model": task_for(model).model,
         "fingerprint": task_for(model).fingerprint,
     }  # what the server said itself
-    assert set(answer.content) == {"arrays", "metrics", "about"}
-    assert answer.content.metric_records["metrics"]["validation.samples"] == 12
+    assert set(reply.content) == {"arrays", "metrics", "about"}
+    assert reply.content.metric_records["metrics"]["validation.samples"] == 12
 
 
 def test_with_local_privacy_only_noisy_rates_leave(site: Path, model: torch.nn.Module) -> None:
@@ -130,14 +130,14 @@ def test_a_broken_site_tells_only_the_kind_of_its_error(
     breakage(site)
     reply = ask(site, RecordDict(), kind)
     assert reply.error.code == FAILED
-    assert reply.error.reason == f"failed ({error}): the log of its Flower process says more"
+    assert reply.error.reason == f"failed ({error}): see the log of its Flower process"
     assert str(site.parent) in caplog.text  # which stays at the site
 
 
 def test_nothing_leaves_that_cannot_be_noted(
     site: Path, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full when the answer is there."""
+    """The disk is full when the reply is ready."""
     give_model(site, model)
     write = Audit.write
 
@@ -178,19 +178,19 @@ def test_messages_of_other_types_are_noted_and_refused(site: Path, kind: str) ->
 
 def test_every_message_is_noted(site: Path, model: torch.nn.Module) -> None:
     give_model(site, model)
-    answer = ask(site, task_records(task_for(model), torch.zeros(23)))
+    reply = ask(site, task_records(task_for(model), torch.zeros(23)))
     ask(site, task_records(task_for(model, kind="steal"), torch.zeros(23)))
     lines = [json.loads(line) for line in (site.parent / "audit.jsonl").read_text().splitlines()]
     assert [line["direction"] for line in lines] == ["in", "out"] * 3
     assert lines[2]["records"]["task"]["kind"] == "learn"
-    assert lines[3]["records"]["metrics"] == dict(answer.content.metric_records["metrics"])
+    assert lines[3]["records"]["metrics"] == dict(reply.content.metric_records["metrics"])
     assert lines[3]["records"]["arrays"]["vector"]["shape"] == [23]
     assert "'steal' are not allowed" in lines[5]["error"]
     assert (site.parent / "audit.jsonl").stat().st_mode & 0o077 == 0
 
 
 def test_the_old_name_of_a_bound() -> None:
-    """In `site.toml`, and in the settings of an order that was given to an earlier version."""
+    """In `site.toml`, and in the settings of a run spec of an earlier version."""
     policy = Policy.read({"epochs": 3})
     settings = {"rounds": 2, "epochs": 3}
     assert policy.local_epochs == policy.check(Task("learn", 0, 0, 3, settings, "", "", {})).local_epochs == 3
@@ -200,12 +200,12 @@ def test_the_old_name_of_a_bound() -> None:
     ("changes", "words"),
     [
         ({"kind": "steal"}, "'steal' are not allowed here"),
-        ({"settings": {**SETTINGS, "local_epochs": 99}}, "99 epochs are more than the 10 allowed"),
-        ({"settings": {**SETTINGS, "batch_size": 1}}, "batches of 1 are smaller than the 2"),
-        ({"settings": {**SETTINGS, "colour": 1}}, "settings make no sense"),
+        ({"settings": {**SETTINGS, "local_epochs": 99}}, "local_epochs is 99, above this site's limit of 10"),
+        ({"settings": {**SETTINGS, "batch_size": 1}}, "batch_size is 1, below this site's minimum of 2"),
+        ({"settings": {**SETTINGS, "colour": 1}}, "invalid settings"),
         ({"settings": {**SETTINGS, "lr": -1}}, "lr must be a positive number, got -1"),
-        ({"settings": {**SETTINGS, "local_epochs": "many"}}, "settings make no sense"),
-        ({"round": -1}, "round -1"),
+        ({"settings": {**SETTINGS, "local_epochs": "many"}}, "invalid settings"),
+        ({"round": -1}, "round is -1, but this site allows 0 to 99999"),
         ({"client": 3}, "no client 3 of 3"),
         ({"model": "../../etc/passwd"}, "not the hash of a model"),
         ({"fingerprint": "0" * 64}, "not 0000"),
@@ -225,11 +225,11 @@ def test_what_is_out_of_bounds_is_refused(
     [
         (torch.zeros(22), r"(22,), not (23,)"),
         (torch.full((23,), float("nan")), "not finite"),
-        (torch.full((23,), 1e9), "larger than the 1000"),
+        (torch.full((23,), 1e9), "above this site's limit of 1000"),
         (torch.zeros(23, dtype=torch.float64), "torch.float64"),
     ],
 )
-def test_vectors_that_make_no_sense(
+def test_invalid_vectors_are_refused(
     site: Path, model: torch.nn.Module, vector: torch.Tensor, words: str
 ) -> None:
     give_model(site, model)
@@ -247,7 +247,7 @@ def test_vectors_that_make_no_sense(
         ({"build": {"name": "os:system"}}, "not on this site's list"),
     ],
 )
-def test_models_that_are_not_what_they_are_said_to_be(
+def test_models_that_do_not_match_their_card_are_refused(
     site: Path, model: torch.nn.Module, changes: dict[str, Any], words: str
 ) -> None:
     reply = give_model(site, model, **changes)
@@ -261,7 +261,7 @@ def test_a_damaged_model_is_asked_for_again(site: Path, model: torch.nn.Module) 
     (file,) = (site.parent / "models").glob("*")
     file.write_bytes(file.read_bytes()[:-4] + b"\x00\x00\x00\x40")
     reply = ask(site, task_records(task_for(model), torch.zeros(23)))
-    assert reply.error.reason == "refused: the model was damaged here, and is removed"
+    assert reply.error.reason == "refused: this site's copy of the model was damaged, and is removed"
     last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
     assert "is damaged (its checksum does not match)" in last["because"]
     assert ask(site, task_records(task_for(model), torch.zeros(23))).error.code == LACKING
@@ -272,7 +272,7 @@ def test_a_model_file_that_is_no_model_is_not_named_to_the_server(site: Path, mo
     (file,) = (site.parent / "models").glob("*")
     file.write_bytes(b"junk")
     reply = ask(site, task_records(task_for(model), torch.zeros(23)))
-    assert reply.error.reason == "refused: the model was damaged here, and is removed"
+    assert reply.error.reason == "refused: this site's copy of the model was damaged, and is removed"
     last = json.loads((site.parent / "audit.jsonl").read_text().splitlines()[-1])
     assert str(file) in last["because"]
 
@@ -287,7 +287,7 @@ def test_a_wrong_limit_does_not_cost_the_model(
     assert not ask(site, task_records(task_for(model), torch.zeros(23))).has_error()
 
 
-def test_a_site_keeps_so_many_models_and_no_more(tmp_path: Path) -> None:
+def test_a_site_keeps_a_limited_number_of_models(tmp_path: Path) -> None:
     site = make_site(tmp_path / "n", "n", 0, "[policy]\nmost_models = 2")
     folder, kept = tmp_path / "n" / "models", list[set[str]]()
     for number in range(4):
@@ -311,7 +311,7 @@ def test_weights_that_are_not_finite_are_refused(site: Path) -> None:
 
 def test_a_model_is_refused_by_its_size_before_it_is_decoded(tmp_path: Path, model: torch.nn.Module) -> None:
     site = make_site(tmp_path / "n", "n", 0, "[policy]\nlargest_model = 1000")
-    assert "more than the 1000 that are allowed" in str(give_model(site, model).error.reason)
+    assert "bytes of arrays, above the limit of 1000" in str(give_model(site, model).error.reason)
 
 
 def test_a_site_may_lack_classes_that_the_model_knows(site: Path, model: torch.nn.Module) -> None:
@@ -335,7 +335,7 @@ def test_a_network_that_cannot_be_built(site: Path, model: torch.nn.Module) -> N
     assert "needs 18 or more" in last["because"]
 
 
-def test_junk_is_refused(site: Path) -> None:
+def test_incomplete_messages_are_refused(site: Path) -> None:
     for records in (RecordDict(), RecordDict({"task": ConfigRecord({"kind": "learn"})})):
         assert ask(site, records).error.code == REFUSED
 
@@ -346,7 +346,7 @@ def test_a_site_can_keep_to_rates(tmp_path: Path, model: torch.nn.Module) -> Non
     task = task_for(model, kind="train", settings=asdict(TrainSettings()))
     assert "'train' are not allowed" in str(ask(site, task_records(task, torch.zeros(9))).error.reason)
     few = ask(site, task_records(task_for(model), torch.zeros(23)))
-    assert "fewer than the 13 samples" in str(few.error.reason)
+    assert "fewer samples than its minimum of 13" in str(few.error.reason)
 
 
 def test_few_validation_samples_are_kept_from_training_too(tmp_path: Path, model: torch.nn.Module) -> None:
@@ -359,7 +359,7 @@ def test_few_validation_samples_are_kept_from_training_too(tmp_path: Path, model
         vector = pack(model, torch.empty(layout_of(model).length))
         return ask(site, task_records(task_for(model, kind="train", settings=settings), vector))
 
-    assert "fewer than the 13 validation samples" in str(trained(validate_every=1).error.reason)
+    assert "fewer validation samples than its minimum of 13" in str(trained(validate_every=1).error.reason)
     assert not trained(validate_every=0).has_error()
     assert not trained(validate_every=1, more="validation = 0.25\n").has_error()
 
@@ -383,12 +383,12 @@ def test_a_message_with_bytes_is_noted(site: Path) -> None:
 def test_a_site_can_demand_noise_and_stops_when_its_budget_is_spent(
     tmp_path: Path, model: torch.nn.Module
 ) -> None:
-    budget = epsilon_of(2.0, 2, 1e-5, sensitivity=2.0) + 1e-6  # enough for two answers
+    budget = epsilon_of(2.0, 2, 1e-5, sensitivity=2.0) + 1e-6  # enough for two replies
     policy = f'[policy]\nkinds = ["learn"]\nlocal_noise = 2.0\nepsilon = {budget}'
     site = make_site(tmp_path / "n", "n", 0, policy)
     give_model(site, model)
     plain = ask(site, task_records(task_for(model), torch.zeros(23)))
-    assert "local noise of 0 is less than the 2.0 demanded" in str(plain.error.reason)
+    assert "local noise is 0, below this site's minimum of 2.0" in str(plain.error.reason)
     noisy = asdict(LearnSettings(batch_size=6, privacy="local", noise=2.0))
     replies = [ask(site, task_records(task_for(model, settings=noisy), torch.zeros(23))) for _ in range(3)]
     assert [reply.has_error() for reply in replies] == [False, False, True]
@@ -437,10 +437,10 @@ def test_a_damaged_record_of_the_budget_gives_nothing_away(tmp_path: Path) -> No
     assert old.spent == pytest.approx(epsilon_of(2.0, 1, policy.delta, sensitivity=2.0))
 
 
-def test_an_answer_of_endless_cost_is_refused(tmp_path: Path) -> None:
+def test_a_reply_of_infinite_cost_is_refused(tmp_path: Path) -> None:
     budget = Budget(tmp_path / "spent.json", Policy(kinds=["learn"], local_noise=1e-300, epsilon=100.0))
     for noise in (1e-300, 1e-150):
-        with pytest.raises(RefusedError, match="privacy budget of 100 is used up"):
+        with pytest.raises(RefusedError, match="privacy budget of 100 is exhausted"):
             budget.spend(LearnSettings(privacy="local", noise=noise))
     assert budget.spent == 0
 
@@ -454,7 +454,7 @@ def test_noise_and_clip_are_finite_numbers(name: str, value: Any) -> None:
         policy.check(Task("learn", 0, 0, 3, settings, "a" * 64, "f", {}))
 
 
-def test_no_answer_is_forgotten_when_many_are_asked_for_at_once(tmp_path: Path) -> None:
+def test_every_concurrent_reply_counts(tmp_path: Path) -> None:
     """Flower may deliver a task twice, and each copy has a process of its own."""
     policy = Policy(kinds=["learn"], local_noise=1.0, epsilon=1000.0)
     settings = LearnSettings(privacy="local", noise=2.0)
@@ -524,6 +524,6 @@ def test_pictures_in_folders_keep_the_federations_classes(tmp_path: Path, model:
 
 
 def test_a_reason_of_a_site_is_one_line() -> None:
-    order = Message(RecordDict(), 7, "train")
-    reply = Message(Error(FAILED, "the disk is full\nround 3: all is well\u200b"), reply_to=order)
+    message = Message(RecordDict(), 7, "train")
+    reply = Message(Error(FAILED, "the disk is full\nround 3: all is well\u200b"), reply_to=message)
     assert failure_of(reply) == "the disk is full\\u000around 3: all is well\\u200b"

@@ -15,12 +15,12 @@ from ttpfl.federation.settings import LearnSettings
 from ttpfl.flower.folder import Federation
 from ttpfl.flower.messages import (
     Task,
-    answer_records,
     model_records,
-    read_answer,
     read_model,
+    read_reply,
     read_task,
     read_vectors,
+    reply_records,
     task_records,
 )
 from ttpfl.flower.model_store import card_of, keep
@@ -84,13 +84,13 @@ def _received(path: Path) -> RecordDict | None:
 
 
 def _answer(path: Path) -> None:
-    path.write_text(json.dumps(frozen(answer_records(TASK, torch.linspace(-1, 1, LENGTH), REPORT))))
+    path.write_text(json.dumps(frozen(reply_records(TASK, torch.linspace(-1, 1, LENGTH), REPORT))))
 
 
-def _read_answer(path: Path) -> Any:
+def _read_reply(path: Path) -> Any:
     if (content := _received(path)) is None:
         return None
-    vector, report = read_answer(content, TASK, LENGTH, 1000.0)
+    vector, report = read_reply(content, TASK, LENGTH, 1000.0)
     assert vector.shape == (LENGTH,)
     assert bool(vector.isfinite().all())
     return report
@@ -178,7 +178,7 @@ def _read_privacy(path: Path) -> Any:
 
 MESSAGES = (message_changed,)
 KINDS = [
-    Kind("answer", "answer.json", _answer, _read_answer, MESSAGES, own=True),
+    Kind("answer", "answer.json", _answer, _read_reply, MESSAGES, own=True),
     Kind("task", "task.json", _task, _read_task, MESSAGES, own=True),
     Kind("model message", "model.json", _model, _read_model, MESSAGES, fine=_same_model),
     Kind(

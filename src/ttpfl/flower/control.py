@@ -1,4 +1,4 @@
-"""Orders to a superlink, over its socket: register and lock out sites, start and watch runs."""
+"""Commands to a superlink, over its socket: register and revoke sites, start and watch runs."""
 
 import shutil
 import sys
@@ -9,14 +9,7 @@ from pathlib import Path
 import httpx
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 from flwr.common.serde import fab_to_proto, user_config_to_proto
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StopRunRequest,
-    UnregisterNodeRequest,
-)
+from flwr.proto import control_pb2 as pb
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
 from flwr.supercore.fab import Fab
@@ -35,153 +28,150 @@ from ttpfl.flower.identity import (
     recognised,
     write_identities,
 )
-from ttpfl.flower.over_socket import answers, client_over
+from ttpfl.flower.over_socket import client_over, is_served
 from ttpfl.util.files import written_in_one_step
 
 
 def program(name: str) -> str:
-    """A program that came with this Python, or is on the path."""
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
+    """The path of a program that is installed with this Python or on PATH."""
+    path = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if path is None:
         raise FederationError(f"{name} is not installed: install ttpfl with the extra `flower`")
-    return found
+    return path
 
 
 @contextmanager
 def superlink(federation: Federation) -> Iterator[ControlHttpClient]:
-    """The superlink's control API; what goes wrong there is a FederationError."""
+    """Connect to the superlink's control API; its errors become a FederationError."""
     check_current(federation)
-    if not answers(federation.control):
+    if not is_served(federation.control):
         raise FederationError(
-            f"nobody answers at {federation.control}: start the superlink on this machine, and give orders "
-            "as the user that runs it"
+            f"nothing listens on {federation.control}: start the superlink on this machine, "
+            "and run this command as its user"
         )
     version = RuntimeVersionHttpInterceptor(component_name="ttpfl")
     client = client_over(ControlHttpClient, federation.control, [version])
     try:
         yield client
     except httpx.HTTPStatusError as error:
-        said = FlowerError.from_json(error.response.text)
-        raise FederationError(f"the superlink refuses: {said.message if said else error}") from None
+        refusal = FlowerError.from_json(error.response.text)
+        raise FederationError(f"the superlink refuses: {refusal.message if refusal else error}") from None
     except httpx.HTTPError as error:
-        raise FederationError(f"no answer from the superlink: {error}") from None
+        raise FederationError(f"no response from the superlink: {error}") from None
     finally:
         client.close()
 
 
-def start_run(federation: Federation, order: Path, token: str) -> int:
-    """Begin a run of ttpfl's app; its number."""
+def start_run(federation: Federation, spec: Path, token: str) -> int:
+    """Start a run of ttpfl's app, and return its number."""
     app = Fab(hash_of(bundle()), bundle(), {})
-    config = user_config_to_proto({"order": str(order), "token": token})
+    config = user_config_to_proto({"order": str(spec), "token": token})
     with superlink(federation) as link:
-        begun = link.StartRun(StartRunRequest(fab=fab_to_proto(app), override_config=config))
-    if not begun.HasField("run_id"):
-        raise FederationError("the superlink did not begin a run: its log says why")
-    return int(begun.run_id)
+        started = link.StartRun(pb.StartRunRequest(fab=fab_to_proto(app), override_config=config))
+    if not started.HasField("run_id"):
+        raise FederationError("the superlink did not start a run: see its log")
+    return int(started.run_id)
 
 
 def stop_run(federation: Federation, run: int) -> None:
-    """End a run."""
+    """Stop a run."""
     with superlink(federation) as link:
-        link.StopRun(StopRunRequest(run_id=run))
+        link.StopRun(pb.StopRunRequest(run_id=run))
 
 
 def run_status(federation: Federation, run: int) -> str:
-    """What Flower says of the run, such as "running" or "finished:stopped"; empty if it does not know it."""
-    with superlink(federation) as link:
-        found = link.ListRuns(ListRunsRequest(run_id=run)).run_dict
-    if run not in found:
-        return ""
-    status = found[run].status
-    return f"{status.status}:{status.sub_status}" if status.sub_status else str(status.status)
+    """Flower's status of the run, such as "running" or "finished:stopped"; empty if it is unknown."""
+    return runs(federation, run).get(run, "")
 
 
-def runs(federation: Federation) -> dict[int, str]:
-    """The newest runs, and what Flower says of each."""
+def runs(federation: Federation, run: int | None = None) -> dict[int, str]:
+    """Flower's status of the newest runs, or of one run."""
     with superlink(federation) as link:
-        found = link.ListRuns(ListRunsRequest()).run_dict
+        entries = link.ListRuns(pb.ListRunsRequest(run_id=run)).run_dict
     return {
-        run: ":".join(filter(None, (entry.status.status, entry.status.sub_status)))
-        for run, entry in found.items()
+        number: ":".join(filter(None, (entry.status.status, entry.status.sub_status)))
+        for number, entry in entries.items()
     }
 
 
 def nodes(federation: Federation) -> dict[str, int]:
-    """The numbers that the superlink gave to the sites that are registered."""
-    known = read_identities(federation.home).items()
-    return {name: identity.node for name, identity in known if identity.node is not None}
+    """The superlink's number for every registered site."""
+    identities = read_identities(federation.home).items()
+    return {name: identity.node for name, identity in identities if identity.node is not None}
 
 
 def connected(federation: Federation) -> dict[str, str]:
-    """Since when the superlink has had each site that it takes for connected."""
+    """The connected sites, and since when the superlink has regarded each as connected."""
     with superlink(federation) as link:
-        said = link.ListNodes(ListNodesRequest()).nodes_info
-    online = {node.node_id: node for node in said if node.status == "online"}
-    known, _ = recognised(online.values(), read_identities(federation.home))
-    return {name: online[node].last_activated_at for name, node in known.items()}
+        nodes_info = link.ListNodes(pb.ListNodesRequest()).nodes_info
+    online = {node.node_id: node for node in nodes_info if node.status == "online"}
+    sites, _ = recognised(online.values(), read_identities(federation.home))
+    return {name: online[node].last_activated_at for name, node in sites.items()}
 
 
 def register(federation: Federation, name: str) -> None:
-    """Let the site with the key in its folder in, under its name."""
-    known = read_identities(federation.home)
-    content = read_public_key(federation.site(name) / "key.pub")
+    """Admit a site with the key in its folder."""
+    identities = read_identities(federation.home)
+    path = federation.site(name) / "key.pub"
+    content = read_public_key(path)
     fingerprint = fingerprint_of(content)
-    before = known.get(name, Identity(fingerprint))
+    before = identities.get(name, Identity(fingerprint))
     if before.node is not None:
-        raise FederationError(f"{name!r} is registered already: use rotate to give it another key")
+        raise FederationError(f"{name!r} is already registered: use rotate to replace its key")
     if before.fingerprint != fingerprint:
         raise FederationError(
-            f"{federation.site(name) / 'key.pub'} is {fingerprint}, but {KEYS} says "
-            f"{before.fingerprint} of {name!r}: use rotate to give it another key"
+            f"{path} is {fingerprint}, but {KEYS} has {before.fingerprint} for {name!r}: "
+            "use rotate to replace its key"
         )
-    # As Flower keeps keys.
+    # The format in which Flower stores keys.
     key = load_ssh_public_key(content).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     with superlink(federation) as link:
-        node = int(link.RegisterNode(RegisterNodeRequest(public_key=key, name=name)).node_id)
-    write_identities(federation.home, {**known, name: Identity(fingerprint, node)})
+        node = int(link.RegisterNode(pb.RegisterNodeRequest(public_key=key, name=name)).node_id)
+    write_identities(federation.home, {**identities, name: Identity(fingerprint, node)})
 
 
 def register_all(federation: Federation) -> list[str]:
-    """Those that are not registered yet."""
-    known, new, failures = nodes(federation), [], []
+    """Register all sites that are not registered yet, and return their names."""
+    registered, new, failures = nodes(federation), [], []
     for name in federation.sites:
-        if name not in known:
+        if name not in registered:
             try:
                 register(federation, name)
                 new.append(name)
             except FederationError as error:
                 failures.append(f"{name}: {error}")
     if failures:
-        raise FederationError(f"not registered: {'; '.join(failures)}. The others are: repeat it for these")
+        raise FederationError(
+            f"not registered: {'; '.join(failures)}. All other sites are: repeat the command for these"
+        )
     return new
 
 
 def revoke(federation: Federation, name: str) -> None:
-    """Lock a site out: nothing that is signed with its key is accepted any more."""
-    known = read_identities(federation.home)
-    if name not in known or (node := known.pop(name).node) is None:
+    """Lock a site out: the superlink no longer accepts anything that is signed with its key."""
+    identities = read_identities(federation.home)
+    if name not in identities or (node := identities.pop(name).node) is None:
         raise FederationError(f"{name!r} is not registered: nothing to revoke")
     with superlink(federation) as link:
-        link.UnregisterNode(UnregisterNodeRequest(node_id=node))
-    write_identities(federation.home, known)
+        link.UnregisterNode(pb.UnregisterNodeRequest(node_id=node))
+    write_identities(federation.home, identities)
 
 
 def rotate(federation: Federation, name: str, public_key: Path | None = None) -> None:
-    """Another key for a site: the old one is locked out, the new one let in. Restart the site with it.
+    """Replace a site's key: lock the old one out, and admit the new one. Restart the site with it.
 
-    Without `public_key` a new pair is made in the site's folder here.
+    Without `public_key`, a new key pair is created in the site's folder here.
     """
     folder = federation.site(name)
-    # Read and checked first: a key that cannot be let in shall not cost the site the one that it has.
-    given = None if public_key is None else read_public_key(public_key)
+    # Read and checked first: a key that cannot be admitted must not cost the site its present one.
+    new_key = None if public_key is None else read_public_key(public_key)
     if name in nodes(federation):
         revoke(federation, name)
-    if given is None:
+    if new_key is None:
         make_node_key(folder / "key")
     else:
         with written_in_one_step(folder / "key.pub", mode=0o644) as file:
-            file.write(given)
-    known = read_identities(federation.home)
+            file.write(new_key)
     fingerprint = fingerprint_of((folder / "key.pub").read_bytes())
-    write_identities(federation.home, {**known, name: Identity(fingerprint)})
+    write_identities(federation.home, {**read_identities(federation.home), name: Identity(fingerprint)})
     register(federation, name)

@@ -1,12 +1,10 @@
-"""Making a federation's folder: certificates, keys, scripts, configuration and instructions."""
+"""Create a federation's folder: certificates, keys, scripts, configuration and instructions."""
 
 import json
-import os
 import secrets
 import shlex
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import Template
@@ -14,16 +12,7 @@ from string import Template
 from ttpfl._version import __version__
 from ttpfl.errors import FederationError
 from ttpfl.flower import certificates
-from ttpfl.flower.folder import (
-    FILE,
-    LOOPBACK,
-    VERSION,
-    Federation,
-    check_host,
-    check_name,
-    check_port,
-    check_site_name,
-)
+from ttpfl.flower.folder import FILE, LOOPBACK, VERSION, Federation, check_host, check_name, check_port, umask
 from ttpfl.flower.identity import Identity, fingerprint_of, read_identities, write_identities
 from ttpfl.util.files import written_in_one_step
 
@@ -32,23 +21,23 @@ PORTS = range(20_000, 32_000)
 
 
 def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int | None = None) -> Federation:
-    """Everything for a federation of these sites, in a new folder.
+    """Create a federation in a new folder.
 
     Args:
-        home: the folder; it must not be there, or be empty. Its name is the federation's.
-        sites: their names.
-        host: the name or address by which sites reach the server.
-        port: the server's; a free one if None.
+        home: The folder, which must not exist or be empty. Its name becomes the federation's.
+        sites: Names of the sites.
+        host: Name or address by which sites reach the server.
+        port: Port of the server; a free one if None.
     """
     host, port = check_host(host), free_port() if port is None else check_port(port)
     home = home.resolve()
     if home.exists() and any(home.iterdir()):
         raise FederationError(f"{home} is not empty: choose another folder")
-    names = tuple(check_site_name(name) for name in sites)
+    names = tuple(check_name(name, "a site") for name in sites)
     if not names or len(set(names)) != len(names):
-        raise FederationError(f"sites are {', '.join(names) or 'missing'}: give each a name of its own")
+        raise FederationError(f"sites are {', '.join(names) or 'missing'}: give each site a different name")
     federation = Federation(home, check_name(home.name), host, port, names)
-    with _private():
+    with umask(0o077):  # only this user can read or write what is created
         for folder in (federation.certificates, federation.superlink, home / "sites"):
             folder.mkdir(parents=True)
         _write_description(federation)
@@ -60,19 +49,19 @@ def create(home: Path, sites: Sequence[str], host: str = "127.0.0.1", port: int 
 
 
 def renew(federation: Federation) -> None:
-    """A new server certificate, and scripts and instructions of this version; keys and policies stay."""
+    """Write a new server certificate and this version's scripts and instructions; keep keys and policies."""
     hosts = list(dict.fromkeys((federation.host, *LOOPBACK)))
-    with _private():
+    with umask(0o077):
         federation.superlink.chmod(0o700)
         certificates.make_server_certificate(federation.certificates, hosts)
         _write_scripts(federation)
         if federation.version != VERSION:
             _write_description(replace(federation, version=VERSION))
-        _note_keys(federation)
+        _add_keys(federation)
 
 
 def check_current(federation: Federation) -> None:
-    """Refuse to work with a folder whose scripts start something else than they would today."""
+    """Refuse a folder of another version, since its scripts start other programs than today's."""
     if federation.version != VERSION:
         raise FederationError(
             f"{federation.home} was made by another version of ttpfl (its version is {federation.version}, "
@@ -81,20 +70,10 @@ def check_current(federation: Federation) -> None:
         )
 
 
-@contextmanager
-def _private() -> Iterator[None]:
-    """Whatever the umask was: nobody else can write to what is made, or read it."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """A port that nothing listens on at present."""
     while True:
-        # Below those that systems give to outgoing connections, one of which could take it before it is used.
+        # Below the range of outgoing connections, one of which could take the port before it is used.
         port = PORTS.start + secrets.randbelow(len(PORTS))
         with socket.socket() as probe:
             try:
@@ -117,24 +96,24 @@ def _write_description(federation: Federation) -> None:
         file.write(text.encode())
 
 
-def _note_keys(federation: Federation) -> None:
-    """Say whose key is whose, where that is not known: from what the folder has of each site."""
-    identities, numbers = read_identities(federation.home), federation.superlink / "nodes.json"
-    nodes = json.loads(numbers.read_text()) if numbers.exists() else {}
+def _add_keys(federation: Federation) -> None:
+    """Add missing sites to `keys.toml`, from the public keys in the folder."""
+    identities, old_file = read_identities(federation.home), federation.superlink / "nodes.json"
+    nodes = json.loads(old_file.read_text()) if old_file.exists() else {}
     for name in federation.sites:
-        if name not in identities and (public := federation.site(name) / "key.pub").exists():
-            identities[name] = Identity(fingerprint_of(public.read_bytes()), nodes.get(name))
+        if name not in identities and (public_key := federation.site(name) / "key.pub").exists():
+            identities[name] = Identity(fingerprint_of(public_key.read_bytes()), nodes.get(name))
     write_identities(federation.home, identities)
 
 
 def _write_scripts(federation: Federation) -> None:
     _fill(federation, "README.md", federation.home / "README.md")
-    _fill(federation, "superlink-start.sh", federation.superlink / "start.sh", executable=True)
+    _fill(federation, "superlink-start.sh", federation.superlink / "start.sh")
     _fill(federation, "superlink.service", federation.superlink / "superlink.service")
     for name in federation.sites:
         if (folder := federation.site(name)).exists():
             _fill(federation, "site-README.md", folder / "README.md", site=name)
-            _fill(federation, "site-start.sh", folder / "start.sh", site=name, executable=True)
+            _fill(federation, "site-start.sh", folder / "start.sh", site=name)
             _fill(federation, "site.service", folder / "site.service", site=name)
 
 
@@ -146,9 +125,7 @@ def _make_site(federation: Federation, name: str) -> None:
     _fill(federation, "site.toml", folder / "site.toml", site=name)
 
 
-def _fill(
-    federation: Federation, template: str, path: Path, site: str = "", executable: bool = False
-) -> None:
+def _fill(federation: Federation, template: str, path: Path, site: str = "") -> None:
     text = Template((HERE / "templates" / template).read_text()).substitute(
         name=federation.name,
         address=federation.address,
@@ -157,4 +134,4 @@ def _fill(
         site=site,
         version=__version__,
     )
-    certificates.write_file(path, text.encode(), 0o755 if executable else 0o644)
+    certificates.write_file(path, text.encode(), 0o755 if path.suffix == ".sh" else 0o644)

@@ -1,4 +1,4 @@
-"""An engine whose clients are real sites: jobs go out as Flower messages, answers come back in order."""
+"""An engine whose clients are real sites: jobs go out as Flower messages, results come back in order."""
 
 import logging
 import time
@@ -14,27 +14,18 @@ from torch import Tensor
 from ttpfl.errors import RefusedError
 from ttpfl.federation.common.jobs import ClientResult, Job
 from ttpfl.flower.identity import Identity, recognised
-from ttpfl.flower.messages import (
-    MODEL,
-    NUDGE,
-    TRAIN,
-    ModelCard,
-    Task,
-    model_records,
-    read_answer,
-    task_records,
-)
+from ttpfl.flower.messages import MODEL, PING, TRAIN, ModelCard, Task, model_records, read_reply, task_records
 from ttpfl.flower.replies import Counts, Exchange, NotTaken, Reply, Waiting, count_strays, failure_of
 from ttpfl.flower.timeouts import Timeouts
 
 log = logging.getLogger("ttpfl")
 
-POLL = 0.5  # seconds from one look for answers to the next
+POLL = 0.5  # seconds between requests for replies
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What all tasks of a run have in common."""
+    """The part that all tasks of a run share."""
 
     kind: str
     clients: int
@@ -42,20 +33,22 @@ class Assignment:
     card: ModelCard
     rates: dict[str, Any]
     largest: float
-    """Of the numbers in an answer."""
+    """Limit of the numbers in a reply."""
 
 
 class GridEngine:
-    """Sends a round's jobs to the sites that Flower knows by the clients' names.
+    """Sends a round's jobs to the sites that have the clients' names.
 
     Args:
         grid: Flower's connection to the sites.
-        assignment: see there.
-        state: the model's weights, for sites that do not have it.
-        patience: how long to wait.
-        length: of the vectors that sites get and give.
-        dtype: their type.
-        identities: whose answers count, by name; None: names are believed.
+        assignment: The part that all tasks share.
+        state: The model's weights, for sites that lack it.
+        timeouts: How long to wait.
+        length: Length of the vectors sent and received.
+        dtype: Their type.
+        clock: Returns the time in seconds; tests replace it, and `sleep`.
+        sleep: Waits for a number of seconds.
+        identities: Identities by name, whose replies count; None trusts the names of nodes.
     """
 
     def __init__(
@@ -70,116 +63,97 @@ class GridEngine:
         sleep: Callable[[float], None] = time.sleep,
         identities: Mapping[str, Identity] | None = None,
     ) -> None:
-        self._grid, self._assignment, self._state, self._patience = grid, assignment, state, timeouts
+        self._grid, self._assignment, self._state, self._timeouts = grid, assignment, state, timeouts
         self._length, self._dtype, self._clock, self._sleep = length, dtype, clock, sleep
         self._identities = identities
-        self._strangers: dict[str, str] = {}
-        """Why nodes with the names of sites are not taken for these."""
+        self._impostors: dict[str, str] = {}  # why nodes with the names of sites are not these sites
         self._given_up: set[str] = set()
         self.counts = Counts()
 
     def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[ClientResult]:
-        """The answers of all jobs, in their order, when the round is over."""
+        """The results of all jobs, in their order, after the round has ended."""
         nodes = self._nodes()
-        present = {job.client: nodes[job.name] for job in jobs if job.name in nodes}
         tasks = {job.client: self._task(job) for job in jobs}
         messages = {
-            job.client: (present[job.client], task_records(tasks[job.client], message, job.start))
+            job.client: (nodes[job.name], task_records(tasks[job.client], message, job.start))
             for job in jobs
-            if job.client in present
+            if job.name in nodes
         }
         replies = self._exchange(messages)
         if any(client not in replies or failure_of(replies[client]) for client in messages):
-            # The messages of a run that is being stopped vanish, as if sites had failed. Flower answers no
-            # further question of such a run, so this one ends it here, before the round counts without them.
+            # The messages of a run that is being stopped vanish, as if sites had failed. Flower refuses every
+            # further request of such a run, so this one ends it, before the round counts without these sites.
             self._nodes()
         for job in jobs:
-            if job.client not in present:
-                yield ClientResult(job, message, {}, self._strangers.get(job.name, "is not connected"))
+            if job.client not in messages:
+                yield ClientResult(job, message, {}, self._impostors.get(job.name, "is not connected"))
             else:
-                yield self._answer(job, tasks[job.client], replies.get(job.client), message)
+                yield self._result(job, tasks[job.client], replies.get(job.client), message)
 
     def close(self) -> None:
-        """The grid belongs to Flower."""
+        """Do nothing: the grid belongs to Flower."""
 
     def await_sites(self, names: Sequence[str]) -> None:
-        """Wait until all are connected, or long enough."""
-        end = self._clock() + self._patience.connect
+        """Wait until all sites are connected, or until the timeout."""
+        end = self._clock() + self._timeouts.connect
         while (absent := set(names) - self._nodes().keys()) and self._clock() < end:
             self._sleep(POLL)
         if absent:
-            log.warning("beginning without %s: not connected", ", ".join(sorted(absent)))
+            log.warning("starting without %s: not connected", ", ".join(sorted(absent)))
 
     def _nodes(self) -> dict[str, int]:
         nodes = self._grid.get_nodes()
         if self._identities is None:
             return {node.name: node.node_id for node in nodes if node.name}
-        known, strangers = recognised(nodes, self._identities)
-        for name in strangers.keys() - self._strangers.keys():
-            log.warning("refused: %s", strangers[name])
-        self._strangers = strangers
-        return known
+        sites, impostors = recognised(nodes, self._identities)
+        for name in impostors.keys() - self._impostors.keys():
+            log.warning("refused: %s", impostors[name])
+        self._impostors = impostors
+        return sites
 
     def _task(self, job: Job) -> Task:
-        common = self._assignment
-        return Task(
-            common.kind,
-            job.round,
-            job.client,
-            common.clients,
-            common.settings,
-            common.card.hash,
-            common.card.fingerprint,
-            common.rates,
-        )
+        run, card = self._assignment, self._assignment.card
+        about = (run.kind, job.round, job.client, run.clients, run.settings)
+        return Task(*about, card.hash, card.fingerprint, run.rates)
 
-    def _answer(self, job: Job, task: Task, reply: Reply | None, message: Tensor) -> ClientResult:
+    def _result(self, job: Job, task: Task, reply: Reply | None, message: Tensor) -> ClientResult:
         if reply is None:
-            return ClientResult(job, message, {}, "did not answer in time")
+            return ClientResult(job, message, {}, "did not reply in time")
         if isinstance(reply, NotTaken) or reply.has_error():
             return ClientResult(job, message, {}, failure_of(reply))
         try:
-            vector, report = read_answer(reply.content, task, self._length, self._assignment.largest)
+            vector, report = read_reply(reply.content, task, self._length, self._assignment.largest)
             return ClientResult(job, vector.to(self._dtype), report, None)
         except RefusedError as refusal:
-            return ClientResult(job, message, {}, str(refusal))
-        except Exception as error:  # whatever one site sends, the others go on
-            return ClientResult(
-                job, message, {}, f"its answer cannot be read: {type(error).__name__}: {error}"
-            )
+            failure = str(refusal)
+        except Exception as error:  # the round continues whatever one site sends
+            failure = f"cannot read its reply: {type(error).__name__}: {error}"
+        return ClientResult(job, message, {}, failure)
 
     def _exchange(self, messages: Mapping[int, tuple[int, RecordDict]]) -> dict[int, Reply]:
-        """Send each client's node its task, and the model if it lacks it; what came in time, by client."""
+        """Send each client's node its task, and the model if it lacks it; the replies in time, by client."""
 
         def send(client: int, kind: str) -> str:
             node, task = messages[client]
-            records = {TRAIN: lambda: task, MODEL: self._model, NUDGE: RecordDict}[kind]()
-            return self._send(Message(records, node, kind, ttl=self._patience.longest))
+            records = task if kind == TRAIN else RecordDict()  # a ping is empty
+            if kind == MODEL:
+                records = model_records(self._assignment.card, self._state)
+            # One at a time: together they may be too large for one request. For a message that it cannot
+            # store, Flower returns "", and for one that is too large, nothing at all.
+            sent = self._grid.push_messages([Message(records, node, kind, ttl=self._timeouts.longest)])
+            return next((message_id or "" for message_id in sent), "")
 
-        waiting = Waiting(set(messages), self._patience.deadline, self._patience.longest)
-        exchange, begin = Exchange(send, waiting, self._patience.nudge_after), self._clock()
-        while waiting.open and self._clock() - begin < waiting.end:
-            strays = []
-            for reply in self._grid.pull_messages(sorted(exchange.open.keys() | self._given_up)):
-                about = reply.metadata.reply_to_message_id
-                if exchange.take(reply, self._clock() - begin):
-                    continue
-                if reply.has_error():
-                    self._given_up.discard(about)  # Flower says that nothing will come any more
-                else:
-                    strays.append(about)
-            count_strays(strays, self._given_up, self.counts)
+        waiting = Waiting(set(messages), self._timeouts.deadline, self._timeouts.longest)
+        exchange, start = Exchange(send, waiting, self._timeouts.ping_after), self._clock()
+        while waiting.open and self._clock() - start < waiting.end:
+            replies = self._grid.pull_messages(sorted(exchange.open.keys() | self._given_up))
+            strays = [reply for reply in replies if not exchange.take(reply, self._clock() - start)]
+            # An error is Flower's report that no reply will come.
+            self._given_up -= {stray.metadata.reply_to_message_id for stray in strays if stray.has_error()}
+            unexpected = [stray.metadata.reply_to_message_id for stray in strays if not stray.has_error()]
+            count_strays(unexpected, self._given_up, self.counts)
             if waiting.open:
-                exchange.ping(self._clock() - begin)
+                exchange.ping(self._clock() - start)
                 self._sleep(POLL)
-        self._given_up |= {identity for identity, pending in exchange.open.items() if pending.kind != NUDGE}
+        self._given_up |= {key for key, pending in exchange.open.items() if pending.kind != PING}
         return exchange.replies
-
-    def _model(self) -> RecordDict:
-        return model_records(self._assignment.card, self._state)
-
-    def _send(self, message: Message) -> str:
-        """The message's identity, by which its reply is found; empty if Flower does not take it."""
-        # One at a time: together they may be too large for one request. For a message that it cannot keep,
-        # Flower gives "", and nothing at all for one that is too large.
-        return next((identity or "" for identity in self._grid.push_messages([message])), "")

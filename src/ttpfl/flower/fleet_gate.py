@@ -1,9 +1,9 @@
-"""The only door of a superlink to the outside: sites may fetch tasks and answer them, and nothing else.
+"""A superlink's only entrance from the network: sites can fetch tasks and reply to them, and nothing else.
 
-Flower serves everything on one port: what sites need (`/v1/fleet`), what starts runs and registers keys
-(`/v1/control`), and what apps use (`/v1/runtime`). This lets through the first alone, and no request above a
-limit, since Flower checks keys only once it holds all of it. It also compares who an answer says it is from
-with who sends it, which Flower does not.
+Flower serves three APIs on one port: for sites (`/v1/fleet`), for starting runs and registering keys
+(`/v1/control`), and for apps (`/v1/runtime`). The gate passes on the first only, and no request above a size
+limit, since Flower checks keys only after it has read a whole request. It also checks that a reply comes from
+the node that it names as its source, which Flower does not.
 """
 
 import logging
@@ -24,7 +24,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = re.compile(r"/v1/fleet/[a-z-]+")
-ANSWER = "/v1/fleet/push-messages"
+REPLY = "/v1/fleet/push-messages"
 
 
 class FleetGate:
@@ -40,14 +40,14 @@ class FleetGate:
             await _refuse(scope, send, 404)
         elif (body := await _body(scope, receive, self._largest)) is None:
             await _refuse(scope, send, 413)
-        elif scope["path"] == ANSWER and not is_own_answer(body):
+        elif scope["path"] == REPLY and not is_from_sender(body):
             await _refuse(scope, send, 403)
         else:
-            await self._superlink(scope, _again(body, receive), send)
+            await self._superlink(scope, _replayed(body, receive), send)
 
 
-def is_own_answer(body: bytes) -> bool:
-    """Whether all messages say that they are from the node that sends them, whose key Flower checks."""
+def is_from_sender(body: bytes) -> bool:
+    """Whether all messages name as their source the node that sends them, whose key Flower checks."""
     try:
         request = PushMessagesRequest.FromString(body)
     except DecodeError:
@@ -55,20 +55,20 @@ def is_own_answer(body: bytes) -> bool:
     sender = request.node.node_id
     for message in request.messages_list:
         if (source := message.metadata.src_node_id) != sender:
-            log.warning("refused: an answer that node %d sends says that it is from node %d", sender, source)
+            log.warning("refused: node %d sent a reply that claims to be from node %d", sender, source)
             return False
     return True
 
 
 async def _body(scope: Scope, receive: Receive, largest: int) -> bytes | None:
-    """All of it, as Flower would hold it as well; None if it is too large."""
+    """The whole body, which Flower would also keep in memory; None if it is too large or incomplete."""
     if _declared(scope) > largest:
         return None
     parts, size = [], 0
     while True:
         event = await receive()
         if event["type"] != "http.request":
-            return None  # gone before it had said everything
+            return None  # disconnected before the end
         parts.append(event.get("body", b""))
         size += len(parts[-1])
         if size > largest:
@@ -78,12 +78,12 @@ async def _body(scope: Scope, receive: Receive, largest: int) -> bytes | None:
 
 
 def _declared(scope: Scope) -> int:
-    """The bytes that the sender says will come; 0 if it does not say."""
-    said = dict(scope["headers"]).get(b"content-length", b"")
-    return int(said) if said.isdigit() else 0
+    """The declared size in bytes; 0 if there is none."""
+    length = dict(scope["headers"]).get(b"content-length", b"")
+    return int(length) if length.isdigit() else 0
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def _replayed(body: bytes, receive: Receive) -> Receive:
     events = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def replay() -> MutableMapping[str, Any]:

@@ -1,9 +1,9 @@
-"""Who a site is: the fingerprint of its key and the superlink's number for it, kept in `keys.toml`."""
+"""A site's identity: the fingerprint of its key and the superlink's number for it, stored in `keys.toml`."""
 
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -25,20 +25,20 @@ HEAD = (
     "# Which key each site has (`ssh-keygen -lf key.pub`). Written by ttpfl flower: register, rotate, revoke."
 )
 OLD_MARK = "# Below: which key each site has"
-"""Where the keys began in `federation.toml`, which had them at first."""
+"""The line above the keys in a `federation.toml` of older versions, which listed them there."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What an answer must come from, to count as the site's."""
+    """The key and node that a reply must come from, to count as the site's."""
 
     fingerprint: str
     node: int | None = None
-    """The superlink's number for the key; None while it is not registered."""
+    """The superlink's number for the key; None until it is registered."""
 
 
 class Node(Protocol):
-    """What Flower says of a node that is connected."""
+    """What Flower reports of a connected node."""
 
     node_id: int
     name: str
@@ -46,7 +46,7 @@ class Node(Protocol):
 
 
 def fingerprint_of(public_key: bytes) -> str:
-    """As `ssh-keygen -lf` shows it, of a key in OpenSSH's format or in PEM, as Flower keeps it."""
+    """The fingerprint as `ssh-keygen -lf` shows it; the key is in OpenSSH format or in Flower's, PEM."""
     load = load_pem_public_key if public_key.startswith(b"-----BEGIN") else load_ssh_public_key
     key = load(public_key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     digest = hashlib.sha256(base64.b64decode(key.split()[1])).digest()
@@ -54,64 +54,58 @@ def fingerprint_of(public_key: bytes) -> str:
 
 
 def read_identities(home: Path) -> dict[str, Identity]:
-    """By the sites' names."""
+    """Read the identities of sites, by name."""
     path = home / KEYS if (home / KEYS).exists() else home / FILE
     try:
-        said = read_toml(path)
-        table = said if path.name == KEYS else said.get("keys", {})
+        content = read_toml(path)
+        table = content if path.name == KEYS else content.get("keys", {})
         return {
             name: Identity(str(entry["fingerprint"]), None if "node" not in entry else int(entry["node"]))
             for name, entry in table.items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FederationError(f"{path}: the sites' keys cannot be read: {error!r}") from None
+        raise FederationError(f"{path}: cannot read the sites' keys: {error!r}") from None
 
 
 def write_identities(home: Path, identities: Mapping[str, Identity]) -> None:
-    """In place of those that were known."""
+    """Replace the stored identities."""
     tables = [
-        "\n".join([f"[{name}]", *(f"{key} = {_quoted(value)}" for key, value in entry)])
+        f'[{name}]\nfingerprint = "{identity.fingerprint}"'
+        + ("" if identity.node is None else f"\nnode = {identity.node}")
         for name, identity in identities.items()
-        if (entry := [pair for pair in asdict(identity).items() if pair[1] is not None])
     ]
     with written_in_one_step(home / KEYS, mode=0o600) as file:
         file.write("\n\n".join([HEAD, *tables, ""]).encode())
-    above, found, _ = (home / FILE).read_text().partition(OLD_MARK)
-    if found:
+    above, mark, _ = (home / FILE).read_text().partition(OLD_MARK)
+    if mark:
         with written_in_one_step(home / FILE, mode=0o600) as file:
             file.write(f"{above.rstrip()}\n".encode())
-
-
-def _quoted(value: str | int) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def recognised(
     nodes: Iterable[Node], identities: Mapping[str, Identity]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """The connected sites by name, and what is wrong with nodes that only have the name of a site.
+    """The numbers of connected sites by name, and why other nodes with the name of a site are impostors.
 
-    >>> class Said:
+    >>> class Claimed:
     ...     node_id, name, public_key = 7, "north", b"-----BEGIN nothing"
-    >>> recognised([Said()], {"north": Identity("SHA256:abc", 7)})
+    >>> recognised([Claimed()], {"north": Identity("SHA256:abc", 7)})
     ({}, {'north': 'node 7 calls itself north, but its key is not the one in keys.toml'})
     """
-    known: dict[str, int] = {}
-    strangers: dict[str, str] = {}
+    sites: dict[str, int] = {}
+    impostors: dict[str, str] = {}
     for node in nodes:
-        expected = identities.get(node.name)
-        if expected is None:
+        if (expected := identities.get(node.name)) is None:
             continue
-        if expected.node == node.node_id and expected.fingerprint == _fingerprint_or_nothing(node.public_key):
-            known[node.name] = node.node_id
+        if expected.node == node.node_id and expected.fingerprint == _fingerprint_or_empty(node.public_key):
+            sites[node.name] = node.node_id
         else:
-            strangers[node.name] = (
-                f"node {node.node_id} calls itself {node.name}, but its key is not the one in {KEYS}"
-            )
-    return known, {name: reason for name, reason in strangers.items() if name not in known}
+            claim = f"node {node.node_id} calls itself {node.name}"
+            impostors[node.name] = f"{claim}, but its key is not the one in {KEYS}"
+    return sites, {name: reason for name, reason in impostors.items() if name not in sites}
 
 
-def _fingerprint_or_nothing(public_key: bytes) -> str:
+def _fingerprint_or_empty(public_key: bytes) -> str:
     try:
         return fingerprint_of(public_key)
     except (ValueError, UnsupportedAlgorithm):

@@ -1,4 +1,4 @@
-"""How large a message may be: looked at before anything of it is decoded."""
+"""Limits on the size of a message, checked before any of it is decoded."""
 
 from typing import Any
 
@@ -7,37 +7,29 @@ from flwr.app import RecordDict
 from ttpfl.errors import RefusedError
 
 WIDEST = 8
-"""Bytes of a number of the widest type."""
+"""Bytes per number of the widest type."""
 
 HEADER = 1024
-"""Bytes that an array may take beside its numbers."""
+"""Bytes that an array may take besides its numbers."""
 
 WORDS = 2**20
-"""Bytes that everything but arrays may take in a message."""
+"""Bytes that everything but the arrays of a message may take."""
 
 
 def check_size(content: RecordDict, largest: int) -> None:
-    """Raise a RefusedError if a message is larger than its arrays may be; nothing of it is decoded for that.
-
-    Args:
-        content: of the message.
-        largest: bytes of all arrays together; everything else may have `WORDS` bytes.
-    """
+    """Refuse a message with over `largest` bytes of arrays or `WORDS` of all else; nothing is decoded."""
     arrays = [array for record in content.array_records.values() for array in record.values()]
     size = sum(len(array.data) for array in arrays)
     if size > largest + HEADER * len(arrays):
-        raise RefusedError(
-            f"the message has arrays of {size} bytes, more than the {largest} that are allowed"
-        )
-    plain = [dict(record) for record in content.config_records.values()]
-    plain += [dict(record) for record in content.metric_records.values()]
+        raise RefusedError(f"the message has {size} bytes of arrays, above the limit of {largest}")
+    plain: list[Any] = [*content.config_records.values(), *content.metric_records.values()]
     words = sum(len(name) + _length(value) for record in plain for name, value in record.items())
     if words + sum(len(array.dtype) + 8 * len(array.shape) for array in arrays) > WORDS:
-        raise RefusedError(f"the message has more than {WORDS} bytes beside its arrays")
+        raise RefusedError(f"the message has more than {WORDS} bytes besides its arrays")
 
 
 def _length(value: Any) -> int:
-    """Roughly the bytes of a plain value in a record."""
+    """Approximate bytes of a plain value in a record."""
     if isinstance(value, (str, bytes)):
         return len(value)
     return sum(map(_length, value)) if isinstance(value, list) else 8

@@ -1,9 +1,10 @@
-"""Models that a site has got, on its disk under their hash: each travels once, and is always checked."""
+"""Models that a site has received, stored by hash: each is sent once, and checked on every use."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,91 +20,95 @@ from ttpfl.util.limits import MOST_CLASSES
 
 
 def keep(path: Path, card: ModelCard, state: Mapping[str, Tensor], largest: int, most: int) -> None:
-    """Check that the weights are the model of the card, and keep them.
+    """Check that the weights are those of the card's model, and store them.
 
     Args:
-        path: the file; its name should be the card's hash.
-        card: what the model was said to be.
-        state: its weights.
-        largest: bytes that they may have.
-        most: models that are kept in the folder; those that were not used for the longest time go first.
+        path: The file; its name should be the card's hash.
+        card: The claimed build, fingerprint and hash.
+        state: The weights.
+        largest: Limit of their size, in bytes.
+        most: Number of models to keep in the folder; the least recently used are removed first.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
     if size > largest:
-        raise RefusedError(f"the model has {size} bytes, more than the {largest} allowed here")
+        raise RefusedError(f"the model has {size} bytes, above this site's limit of {largest}")
     try:
-        with torch.device("meta"):  # no memory is taken before it is known how much
+        with torch.device("meta"):  # allocates nothing before the size is known
             expected = {name: tensor.shape for name, tensor in rebuild(card.build).state_dict().items()}
         if expected != {name: tensor.shape for name, tensor in state.items()}:
             raise RefusedError(f"the weights do not fit {card.build}: names or shapes differ")
         model = rebuild(card.build)
         fresh = model.state_dict()
-        if odd := [name for name, tensor in state.items() if not is_finite(tensor, fresh[name])]:
-            raise RefusedError(f"the weights of {odd[0]!r} are not finite")
+        if invalid := [name for name, tensor in state.items() if not is_finite(tensor, fresh[name])]:
+            raise RefusedError(f"the weights of {invalid[0]!r} are not finite")
         model.load_state_dict(dict(state))
     except (ModelError, RuntimeError, TypeError) as error:
-        # The text may be that of a network of the site's own, and name its files.
+        # The text may come from a network that the site's operator wrote, and name files.
         raise RefusedError(f"{card.build} cannot be built here ({type(error).__name__})") from error
     check_fingerprint(model, card.fingerprint)
     check_hash(model, card.hash)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_model(path, model, build=card.build)
-    others = [other for other in path.parent.glob("*.safetensors") if other != path]
-    for old in sorted(others, key=lambda other: other.stat().st_mtime)[: max(0, len(others) + 1 - most)]:
-        old.unlink(missing_ok=True)
+    older = [file for file in path.parent.glob("*.safetensors") if file != path]
+    for file in sorted(older, key=lambda file: file.stat().st_mtime)[: max(0, len(older) + 1 - most)]:
+        file.unlink(missing_ok=True)
 
 
 def load(path: Path, hash_: str, fingerprint_: str, allowed: Collection[str]) -> nn.Module:
-    """The model in the file, checked; a damaged file is removed, so that the model is sent again.
+    """Load and check a model; a damaged file is removed, so that the server sends the model again.
 
     Args:
-        path: the file.
-        hash_: of its weights.
-        fingerprint_: of its architecture.
-        allowed: names of networks that may be built here.
+        path: The file.
+        hash_: Hash of the weights.
+        fingerprint_: Fingerprint of the architecture.
+        allowed: Names of networks that may be built here.
     """
     with _removed_if_damaged(path):
-        built = read_card(path).get("build")
-    name = built.get("name") if isinstance(built, dict) else None
-    # The list may have become shorter since the model came.
+        name = _build_of(path).get("name")
+    # The operator may have shortened the list since the model was stored.
     if name is not None and name not in allowed:
         raise RefusedError(f"the model {name!r} is not on this site's list: {', '.join(allowed)}")
     with _removed_if_damaged(path):
         model, _ = load_model(path, trusted=allowed)
         check_hash(model, hash_)
-    os.utime(path)  # it is in use: see `keep`
+    os.utime(path)  # marks it as used: see `keep`
     check_fingerprint(model, fingerprint_)
     return model
 
 
 def outputs_of(path: Path) -> int | None:
-    """How many classes the network in the file was built for, if its description says so."""
-    built = read_card(path).get("build")
-    count = built.get("num_classes") if isinstance(built, dict) else None
+    """Number of classes that the network in the file was built for, if the file contains it."""
+    count = _build_of(path).get("num_classes")
     return count if type(count) is int and 0 < count <= MOST_CLASSES else None
+
+
+def _build_of(path: Path) -> dict[str, Any]:
+    build = read_card(path).get("build")
+    return build if isinstance(build, dict) else {}
 
 
 @contextmanager
 def _removed_if_damaged(path: Path) -> Iterator[None]:
     try:
         yield
-    except (ModelError, RefusedError) as error:  # no LimitError: limits can be set differently
+    except (ModelError, RefusedError) as error:  # not a LimitError, since a limit can be raised
         path.unlink(missing_ok=True)
-        raise RefusedError("the model was damaged here, and is removed") from error  # which names its file
+        # The cause, which names the file, goes to the audit log only.
+        raise RefusedError("this site's copy of the model was damaged, and is removed") from error
 
 
 def check_hash(model: nn.Module, hash_: str) -> None:
-    """Raise a RefusedError unless the model has these weights."""
-    if (found := weights_hash(model)) != hash_:
-        raise RefusedError(f"the model has the hash {found}, not {hash_} as was said")
+    """Refuse a model with other weights."""
+    if (actual := weights_hash(model)) != hash_:
+        raise RefusedError(f"the model has the hash {actual}, not {hash_} as announced")
 
 
 def check_fingerprint(model: nn.Module, fingerprint_: str) -> None:
-    """Raise a RefusedError unless the model has this architecture."""
-    if (found := fingerprint(model, describe(model))) != fingerprint_:
-        raise RefusedError(f"the architecture has the fingerprint {found}, not {fingerprint_} as was said")
+    """Refuse a model with another architecture."""
+    if (actual := fingerprint(model, describe(model))) != fingerprint_:
+        raise RefusedError(f"the architecture has the fingerprint {actual}, not {fingerprint_} as announced")
 
 
-def card_of(model: nn.Module, built: dict[str, object]) -> ModelCard:
-    """What a site is told of a model."""
-    return ModelCard(weights_hash(model), fingerprint(model, describe(model)), built)
+def card_of(model: nn.Module, build: dict[str, object]) -> ModelCard:
+    """The description of a model for sites."""
+    return ModelCard(weights_hash(model), fingerprint(model, describe(model)), build)

@@ -1,36 +1,38 @@
-"""Flower's clients over a Unix socket, which only the user that it belongs to can connect to."""
+"""HTTP over a Unix socket that only its owner can connect to, for Flower's servers and clients."""
 
 import os
 import socket
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 from flwr.supercore.protobuf.client import ProtobufClient, ProtobufClientInterceptor
 from flwr.supercore.retry import RetryInvoker
 
+from ttpfl.flower.folder import umask
+
+if TYPE_CHECKING:
+    import uvicorn
+
 Client = TypeVar("Client", bound=ProtobufClient)
 
-LONGEST = 100  # bytes of a socket's path that every system takes
+LONGEST = 100  # bytes of a socket path that every system accepts
 
 
 def listen(path: Path) -> socket.socket:
-    """A socket for this user alone, in place of one that a killed process left."""
+    """Open a socket for this user alone; it replaces one that a killed process left behind."""
     path.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
+    with umask(0o177):
         bound.bind(_short(path))
-    finally:
-        os.umask(before)
     bound.listen(128)
     return bound
 
 
-def answers(path: Path) -> bool:
-    """Whether somebody listens there."""
+def is_served(path: Path) -> bool:
+    """Whether a process listens on the socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:
@@ -40,6 +42,18 @@ def answers(path: Path) -> bool:
         return True
 
 
+def http_server(app: Any, **options: Any) -> "uvicorn.Server":
+    """A server for one of Flower's apps, without websockets and without trust in proxy headers."""
+    import uvicorn  # not needed by the processes that only have a client
+    from flwr.supercore.http_logging import get_uvicorn_log_config
+    from flwr.supercore.logger import console_handler
+
+    options |= {"loop": "asyncio", "ws": "none", "proxy_headers": False}
+    return uvicorn.Server(
+        uvicorn.Config(app, log_config=get_uvicorn_log_config(console_handler.level), **options)
+    )
+
+
 def client_over(
     kind: type[Client],
     path: Path,
@@ -47,16 +61,16 @@ def client_over(
     retry_invoker: RetryInvoker | None = None,
     timeout: float = 60.0,
 ) -> Client:
-    """One of Flower's HTTP clients that speaks to this socket."""
+    """One of Flower's HTTP clients, connected to this socket."""
     client = kind("http://superlink", interceptors=interceptors, retry_invoker=retry_invoker)
-    # Flower has no option for it. Where this attribute had another name, nothing would be reached at all.
+    # Flower has no option for it. If it renames this attribute, requests fail: they reach no other server.
     client._client.close()
     client._client = httpx.Client(transport=httpx.HTTPTransport(uds=_short(path)), timeout=timeout)
     return client
 
 
 def _short(path: Path) -> str:
-    """The path, or another for the same file where it is too long for a socket's address."""
+    """The path, or a shorter one to the same file if it is too long for a socket address."""
     if len(os.fsencode(path)) <= LONGEST:
         return str(path)
     return f"/proc/self/fd/{_opened(path.parent)}/{path.name}"
@@ -64,5 +78,5 @@ def _short(path: Path) -> str:
 
 @cache
 def _opened(folder: Path) -> int:
-    """Kept open for as long as the process lives: connections are made again and again."""
+    """A descriptor that stays open as long as the process lives, since it connects again and again."""
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

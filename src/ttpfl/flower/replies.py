@@ -1,4 +1,4 @@
-"""What comes back from sites in a round, and how long to wait for the rest. Knows no network and no clock."""
+"""The replies of a round, and how long to wait for missing ones. Uses no network and no clock."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from flwr.app import Message
 
-from ttpfl.flower.messages import LACKING, MODEL, NUDGE, TRAIN
+from ttpfl.flower.messages import LACKING, MODEL, PING, TRAIN
 from ttpfl.util.printable import one_line
 
-LONGEST_REASON = 1000  # characters of what a site says: it is shown and logged
+LONGEST_REASON = 1000  # characters of a site's error that are shown and logged
 
 
 class NotTaken(NamedTuple):
-    """In place of a reply: the message did not even leave."""
+    """In place of a reply: Flower did not accept the message."""
 
     kind: str
 
@@ -22,7 +22,7 @@ Reply = Message | NotTaken
 
 
 class PendingMessage(NamedTuple):
-    """A message to a client that nothing has come back for."""
+    """A message to a client that has no reply yet."""
 
     client: int
     kind: str
@@ -30,24 +30,24 @@ class PendingMessage(NamedTuple):
 
 @dataclass
 class Counts:
-    """Messages of a run that were not as they should be."""
+    """Unexpected replies of a run."""
 
     late: int = 0
-    """Answers that came after their round was over."""
+    """Replies that came after the end of their round."""
     duplicate: int = 0
-    """Further answers to a message that was answered already, or never sent."""
+    """Replies to a message that already has one, or that was never sent."""
 
 
 @dataclass
 class Waiting:
-    """The clients of one round that work.
+    """The clients of a round, and which of them are done.
 
-    The round ends `deadline` seconds after half of the answers are there, and after `longest` at any rate.
-    An error is no answer: whoever refuses does so at once, which says nothing about how long the work takes.
+    The round ends `deadline` seconds after half of the results arrived, and after `longest` at the latest.
+    An error is not a result: a refusal comes at once, and says nothing about how long the work takes.
 
     >>> waiting = Waiting({1, 2, 3}, deadline=60, longest=3600)
     >>> waiting.done(1, at=5.0)
-    >>> waiting.end  # one of three: nobody knows yet how long it takes
+    >>> waiting.end  # one of three: it is not known yet how long the work takes
     3600
     >>> waiting.done(2, at=8.0)
     >>> waiting.end, waiting.open
@@ -58,25 +58,25 @@ class Waiting:
     deadline: float
     longest: float
     times: dict[int, float] = field(default_factory=dict)
-    """Of answers."""
+    """When each result arrived."""
     errors: set[int] = field(default_factory=set)
-    """Clients that there will be no answer of."""
+    """Clients that will not send a result."""
 
     @property
     def open(self) -> set[int]:
-        """Clients that are waited for."""
+        """Clients that are not done."""
         return self.clients - self.times.keys() - self.errors
 
     @property
     def end(self) -> float:
-        """When the round is over, in seconds after it began."""
+        """When the round ends, in seconds after its start."""
         half = (len(self.clients) - len(self.errors) + 1) // 2
         if not half or len(self.times) < half:
             return self.longest
         return min(sorted(self.times.values())[half - 1] + self.deadline, self.longest)
 
     def done(self, client: int, at: float, error: bool = False) -> None:
-        """Note a client's answer or its error."""
+        """Record a client's result or its error."""
         if error:
             self.errors.add(client)
         else:
@@ -84,64 +84,61 @@ class Waiting:
 
 
 class Exchange:
-    """The messages of one round: every client gets its task, and the model, if it says that it lacks it.
+    """The messages of one round: every client gets its task, and the model if it replies that it lacks it.
 
-    Nobody waits for anybody else: what one client gets next depends on its own replies alone.
+    Clients do not wait for each other: the next message to a client depends on its own replies only.
 
     Args:
-        send: sends a client its message of a kind; gives the message's identity, or "" if it was not taken.
-        waiting: for all clients of the round, and nobody else.
-        quiet: seconds until a client that has said nothing is nudged.
+        send: Sends a client a message of a kind; returns the message's id, or "" if it was not accepted.
+        waiting: The clients of the round.
+        ping_after: Seconds without a message to or from a client until it is pinged.
     """
 
-    def __init__(self, send: Callable[[int, str], str], waiting: Waiting, quiet: float) -> None:
-        self._send, self._waiting, self._quiet = send, waiting, quiet
-        self._given_model: set[int] = set()
-        self._last: dict[int, float] = {}
-        """When something was sent to or came from a client."""
-        self.open: dict[str, PendingMessage] = {}
-        """By identity."""
-        self.replies: dict[int, Reply] = {}
-        """The last word of every client that had one."""
+    def __init__(self, send: Callable[[int, str], str], waiting: Waiting, ping_after: float) -> None:
+        self._send, self._waiting, self._ping_after = send, waiting, ping_after
+        self._sent_model: set[int] = set()
+        self._last: dict[int, float] = {}  # time of the last message to or from a client
+        self.open: dict[str, PendingMessage] = {}  # by message id
+        self.replies: dict[int, Reply] = {}  # the final reply of every client that is done
         for client in sorted(waiting.clients):
             self._post(PendingMessage(client, TRAIN), at=0.0)
 
     def take(self, reply: Message, at: float) -> bool:
-        """Note a reply and send what it calls for; False if it is to no open message of this round."""
-        # An error's source is not the site, so the message that it replies to says whose it is.
-        pending = self.open.pop(reply.metadata.reply_to_message_id, None)
-        if pending is None:
+        """Process a reply, and send what it asks for; False if it belongs to no open message of the round."""
+        # The source of an error is not the site, so the client is found by the message it replies to.
+        if (pending := self.open.pop(reply.metadata.reply_to_message_id, None)) is None:
             return False
         client, kind = pending
         self._last[client] = at
-        if kind == NUDGE:
+        lacks_model = reply.has_error() and reply.error.code == LACKING
+        if kind == PING:
             pass
         elif kind == MODEL and failure_of(reply) is None:
             self._post(PendingMessage(client, TRAIN), at)
-        elif kind == TRAIN and _lacks_model(reply) and client not in self._given_model:
-            self._given_model.add(client)
+        elif kind == TRAIN and lacks_model and client not in self._sent_model:
+            self._sent_model.add(client)
             self._post(PendingMessage(client, MODEL), at)
         else:
             self._conclude(client, reply, at)
         return True
 
     def ping(self, at: float) -> None:
-        """Send an empty message to those who have said nothing for a while, again after every answer to it.
+        """Send an empty message to clients that have been silent for a while, once until they reply to it.
 
-        A run that is stopped just when a site fetches a message leaves that site's Flower process with an
-        answer too many. From then on it sends each answer only when the next message comes: this one. It
-        sends all that it has at once, so that it is never further behind.
+        If a run is stopped just when a site fetches a message, the site's Flower process is left with a
+        surplus reply. From then on it sends each reply only when the next message comes: this one. It then
+        sends all replies that it has, so that it never falls further behind.
         """
-        nudged = {pending.client for pending in self.open.values() if pending.kind == NUDGE}
-        for client in sorted(self._waiting.open - nudged):
-            if at - self._last[client] >= self._quiet:
-                self._post(PendingMessage(client, NUDGE), at)
+        pinged = {pending.client for pending in self.open.values() if pending.kind == PING}
+        for client in sorted(self._waiting.open - pinged):
+            if at - self._last[client] >= self._ping_after:
+                self._post(PendingMessage(client, PING), at)
 
     def _post(self, pending: PendingMessage, at: float) -> None:
         self._last[pending.client] = at
-        if identity := self._send(*pending):
-            self.open[identity] = pending
-        elif pending.kind != NUDGE:
+        if message_id := self._send(*pending):
+            self.open[message_id] = pending
+        elif pending.kind != PING:
             self._conclude(pending.client, NotTaken(pending.kind), at)
 
     def _conclude(self, client: int, reply: Reply, at: float) -> None:
@@ -150,21 +147,17 @@ class Exchange:
 
 
 def failure_of(reply: Reply) -> str | None:
-    """Why it is no answer; None if it is one."""
+    """Why a reply has no result; None if it has one."""
     if isinstance(reply, NotTaken):
-        return f"Flower did not take the message {reply.kind} to it: see the superlink's log"
+        return f"Flower did not accept the message {reply.kind} to it: see the superlink's log"
     if not reply.has_error():
         return None
     reason = one_line((reply.error.reason or "")[:LONGEST_REASON])
     return reason or f"Flower's error {reply.error.code}"
 
 
-def _lacks_model(reply: Message) -> bool:
-    return reply.has_error() and reply.error.code == LACKING
-
-
 def count_strays(strays: Iterable[str], given_up: set[str], counts: Counts) -> None:
-    """Count answers that belong to no open message: `given_up` are those of earlier rounds.
+    """Count replies that belong to no open message. `given_up` are messages of earlier rounds.
 
     >>> counts, given_up = Counts(), {"m9"}
     >>> count_strays(["m9", "m9"], given_up, counts)

@@ -1,4 +1,4 @@
-"""An order: what a run over a federation is to do, as a file that the ServerApp reads."""
+"""The run spec: what a run over a federation does, as a file that the server app reads."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields
@@ -17,31 +17,31 @@ OUTCOME = "outcome.json"
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything about a run. Paths are those of the machine that the superlink runs on."""
+    """The full description of a run. Paths are on the superlink's machine."""
 
     kind: str
     """learn or train."""
     model: str
-    """A model file; when training, the one to begin with."""
+    """The model file; in training, the initial model."""
     out: str
     """The run's folder."""
     sites: list[str]
-    """All sites of the federation; their order gives each its number."""
+    """All sites of the federation, in the order of their numbers."""
     settings: dict[str, Any]
     card: dict[str, Any] = field(default_factory=dict)
-    """Kept in the result of training."""
+    """Added to the card of a trained model."""
     rates: str | None = None
-    """A rates file to begin with."""
+    """A rates file to start from."""
     timeouts: dict[str, float] = field(default_factory=lambda: asdict(Timeouts()))
     arch: str | None = None
-    """The function that builds the model (package.module:function), if it did not come with ttpfl."""
+    """The function that builds the model (package.module:function), if it is not part of ttpfl."""
     largest: float = 1000.0
-    """An answer with a larger number is refused, when learning."""
+    """In learning, a reply with a larger number is refused."""
     tensorboard: str | None = None
     """A folder for a TensorBoard log."""
 
     def write(self) -> Path:
-        """Into the run's folder."""
+        """Write the spec to the run's folder, and return its path."""
         path = Path(self.out) / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         with written_in_one_step(path) as file:
@@ -50,27 +50,25 @@ class RunSpec:
 
     @classmethod
     def read(cls, path: str | Path) -> "RunSpec":
-        """From its file."""
+        """Read a spec from its file."""
         try:
-            said = read_json(path)
+            values = read_json(path)
         except ValueError as error:
-            raise FederationError(f"{path} is not sound JSON ({error}): give the order again") from None
-        known = isinstance(said, dict) and said.keys() == {entry.name for entry in fields(cls)}
-        if not known or not isinstance(said["settings"], dict):
-            raise FederationError(f"{path} is not an order of this version: give it again")
-        return cls(**{**said, "settings": with_new_names(said["settings"])})
+            raise FederationError(f"{path} is not valid JSON ({error}): submit the run again") from None
+        complete = isinstance(values, dict) and values.keys() == {entry.name for entry in fields(cls)}
+        if not complete or not isinstance(values["settings"], dict):
+            raise FederationError(f"{path} is not a run spec of this version: submit the run again")
+        return cls(**{**values, "settings": with_new_names(values["settings"])})
 
 
 def write_outcome(out: str, token: str, failure: str | None) -> None:
-    """Say how the run with this token ended."""
+    """Record how the run with this token ended."""
     with written_in_one_step(Path(out) / OUTCOME) as file:
         file.write(json.dumps({"token": token, "failure": failure}).encode())
 
 
 def read_outcome(out: str, token: str) -> dict[str, Any] | None:
-    """How it ended; None if it has not."""
+    """How the run ended; None if it has not."""
     path = Path(out) / OUTCOME
-    if not path.exists():
-        return None
-    said = json.loads(path.read_text())
-    return said if said["token"] == token else None
+    outcome = json.loads(path.read_text()) if path.exists() else {"token": None}
+    return outcome if outcome["token"] == token else None

@@ -1,4 +1,4 @@
-"""The app at the server: an order is carried out by the same rounds as on one machine, over real sites."""
+"""The app at the server: it carries out a run spec over real sites, by the same rounds as on one machine."""
 
 import json
 import logging
@@ -18,7 +18,6 @@ from ttpfl.core.rates import Rates
 from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.checkpoints.progress import TensorBoard
-from ttpfl.federation.common.jobs import MakeEngine
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.privacy.accountant import in_words
 from ttpfl.federation.rate_run import first_rates
@@ -33,11 +32,11 @@ from ttpfl.util.locks import run_lock
 log = logging.getLogger("ttpfl")
 
 Identities = Mapping[str, Identity] | None
-"""By the sites' names; None: names are believed."""
+"""Identities by site name; None trusts the names of nodes."""
 
 
 def main(grid: Grid, path: Path, token: str, identities: Identities) -> None:
-    """Carry out the order in the file, from its newest checkpoint on, while signals are still heard."""
+    """Carry out the run spec in a file, from its newest checkpoint on, and keep handling signals."""
     failures: list[Exception] = []
 
     def work() -> None:
@@ -46,7 +45,7 @@ def main(grid: Grid, path: Path, token: str, identities: Identities) -> None:
         except Exception as error:
             failures.append(error)
 
-    # Not in the main thread: signals there are Flower's, which ends this process when its superlink is gone.
+    # Not in the main thread, which handles the signals: Flower ends this process if its superlink is gone.
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
     while worker.is_alive():
@@ -58,103 +57,80 @@ def main(grid: Grid, path: Path, token: str, identities: Identities) -> None:
 def with_outcome(
     path: Path, token: str, grid: Grid, seconds: float = 120.0, identities: Identities = None
 ) -> None:
-    """Carry out the order in the file, and leave word in its folder how that ended, whatever happened.
+    """Carry out the run spec in a file, and record the outcome in its folder in any case.
 
     Args:
-        path: of the order, in the run's folder.
-        token: by which the command that waits knows its run.
-        grid: see `carry_out`.
-        seconds: how long to wait for another run to let go of the folder.
-        identities: whose answers count.
+        path: The spec, in the run's folder.
+        token: Identifies the run for the command that waits for it.
+        grid: Flower's connection to the sites.
+        seconds: How long to wait for another run to release the folder.
+        identities: Identities of the sites, whose replies count.
     """
     out = path.parent
-    with ExitStack() as held, _told(out, token):
-        held.enter_context(run_lock(out, token, seconds))
+    with ExitStack() as locks, _outcome_recorded(out, token):
+        locks.enter_context(run_lock(out, token, seconds))
         carry_out(RunSpec.read(path), grid, identities)
 
 
 @contextmanager
-def _told(out: Path, token: str) -> Iterator[None]:
-    """Leave word while the folder is still held: a run that let go of it without a word counts as lost."""
+def _outcome_recorded(out: Path, token: str) -> Iterator[None]:
+    """Record the outcome while the folder is still locked: without lock and outcome, a run counts as lost."""
     try:
         yield
     except httpx.HTTPError:
-        raise  # the superlink is gone: there is no outcome, and the run will be begun again
+        raise  # the superlink is gone: there is no outcome, and the run will be restarted
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
         try:
             write_outcome(str(out), token, failure)
-        except OSError as another:  # a full disk, say, which may be the first error's reason, too
-            log.error("the run failed: %s; nor can its outcome be written to %s: %s", failure, out, another)
+        except OSError as second:  # such as a full disk, which may also have caused the first error
+            log.error("the run failed: %s; and its outcome cannot be written to %s: %s", failure, out, second)
         raise
     write_outcome(str(out), token, None)
 
 
 def carry_out(spec: RunSpec, grid: Grid, identities: Identities = None) -> None:
-    """All rounds that are left."""
+    """Run all remaining rounds."""
     model, card = load_model(spec.model, trusted=[] if spec.arch is None else [spec.arch])
-    if spec.kind == "train":
-        _train(spec, grid, model, card, identities)
-    else:
-        _learn(spec, grid, model, card, identities)
+    run = _train if spec.kind == "train" else _learn
+    run(spec, grid, model, card, identities)
 
 
 def _learn(spec: RunSpec, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
     settings = LearnSettings(**spec.settings)
-    given = None if spec.rates is None else Rates.load(spec.rates, model=model)
-    begin = first_rates(model, settings.only, given)
-    rates = {"granularity": begin.granularity, "only": begin.only}
+    loaded = None if spec.rates is None else Rates.load(spec.rates, model=model)
+    start = first_rates(model, settings.only, loaded)
+    rates = {"granularity": start.granularity, "only": start.only}
     carrier = _Carrier(spec, grid, model, card, rates, spec.largest, identities)
-    learn(
-        model,
-        carrier.sites,
-        settings,
-        rates=begin,
-        run_dir=spec.out,
-        resume=True,
-        callbacks=[carrier, *_logs(spec)],
-        engine=carrier.engine,
-    )
+    learn(model, carrier.sites, settings, rates=start, **carrier.options)
 
 
 def _train(spec: RunSpec, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
-    # A model's numbers may be anything finite: a count of samples, say, in a buffer.
+    # A model's values can be any finite number, such as a count of samples in a buffer.
     carrier = _Carrier(spec, grid, model, card, {}, float("inf"), identities)
-    train(
-        model,
-        carrier.sites,
-        TrainSettings(**spec.settings),
-        run_dir=spec.out,
-        resume=True,
-        callbacks=[carrier, *_logs(spec)],
-        card={**spec.card, "build": card["build"]},
-        engine=carrier.engine,
-    )
-
-
-def _logs(spec: RunSpec) -> list[Callback]:
-    return [] if spec.tensorboard is None else [TensorBoard(spec.tensorboard)]
+    settings, card = TrainSettings(**spec.settings), {**spec.card, "build": card["build"]}
+    train(model, carrier.sites, settings, card=card, **carrier.options)
 
 
 class RemoteSite:
-    """A client whose data is elsewhere: only its name is known here."""
+    """A client whose data is at its site: only its name is known here."""
 
     def __init__(self, name: str) -> None:
         self.id = name
 
     def size(self, part: str) -> int:
-        """Nobody is asked before the work: then the answer says it."""
+        """Unknown before the site replies."""
         return 0
 
     def train(self) -> Any:
-        """Never."""
+        """Raise an error: the data cannot be read here."""
         raise FederationError(f"the data of {self.id!r} does not leave its site")
 
     validation = train
 
 
 class _Carrier(Callback):
-    """Makes the engine for a run, and notes after every round what happened to its messages."""
+    """Creates the engine of a run, and logs every round together with unexpected messages."""
 
     def __init__(
         self,
@@ -167,36 +143,35 @@ class _Carrier(Callback):
         identities: Identities,
     ) -> None:
         if "build" not in card:
-            raise FederationError(f"{spec.model} does not say how its network is built: sites need that")
+            raise FederationError(f"{spec.model} lacks the arguments to build its network, which sites need")
         self.sites = [RemoteSite(name) for name in spec.sites]
-        self._order, self._grid, self._state = spec, grid, model.state_dict()
+        self._spec, self._grid, self._state = spec, grid, model.state_dict()
         self._identities = identities
         settings = {name: value for name, value in spec.settings.items() if name != "workers"}
-        built = card_of(model, card["build"])
-        self._assignment = Assignment(spec.kind, len(spec.sites), settings, built, rates, largest)
+        model_card = card_of(model, card["build"])
+        self._assignment = Assignment(spec.kind, len(spec.sites), settings, model_card, rates, largest)
         self._engine: GridEngine | None = None
+        logs = [] if spec.tensorboard is None else [TensorBoard(spec.tensorboard)]
+        self.options: dict[str, Any] = {"run_dir": spec.out, "resume": True, "engine": self._make_engine}
+        """Options of `learn` and `train`."""
+        self.options["callbacks"] = [self, *logs]
 
-    @property
-    def engine(self) -> MakeEngine:
-        """For `learn` and `train`."""
-        return self._make
-
-    def _make(self, length: int, dtype: torch.dtype) -> GridEngine:
-        timeouts = Timeouts(**self._order.timeouts)
+    def _make_engine(self, length: int, dtype: torch.dtype) -> GridEngine:
+        timeouts = Timeouts(**self._spec.timeouts)
         self._engine = GridEngine(
             self._grid, self._assignment, self._state, timeouts, length, dtype, identities=self._identities
         )
-        self._engine.await_sites(self._order.sites)
+        self._engine.await_sites(self._spec.sites)
         return self._engine
 
     def on_round(self, state: RunState, record: Record) -> None:
-        """A line for whoever looks, and one for the file beside the history."""
-        figures = {name: value for name, value in record.items() if name.endswith(("_loss", "_accuracy"))}
-        said = [f"{name} {value:.4g}" for name, value in figures.items()]
+        """Log the metrics of a round, and append message counts to a file next to the history."""
+        metrics = {name: value for name, value in record.items() if name.endswith(("_loss", "_accuracy"))}
+        texts = [f"{name} {value:.4g}" for name, value in metrics.items()]
         if privacy := in_words(record):
-            said.append(privacy)
-        log.info("round %d of %s: %s", record["round"], self._order.settings["rounds"], ", ".join(said))
+            texts.append(privacy)
+        log.info("round %d of %s: %s", record["round"], self._spec.settings["rounds"], ", ".join(texts))
         if self._engine is not None:
             counts = vars(self._engine.counts)
-            with open(Path(self._order.out) / "messages.jsonl", "a") as file:
+            with open(Path(self._spec.out) / "messages.jsonl", "a") as file:
                 file.write(json.dumps({"round": record["round"], "time": time.time(), **counts}) + "\n")

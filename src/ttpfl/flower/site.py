@@ -15,28 +15,28 @@ LAYOUTS = ("arrays", "folder")
 
 
 def runtime_socket(folder: Path) -> Path:
-    """Where a site's supernode and the processes for its messages talk to each other."""
+    """The socket between a site's supernode and the processes for its messages."""
     return folder / "flwr" / "runtime.sock"
 
 
 @dataclass(frozen=True)
 class Site:
-    """What `site.toml` says. Paths in it are relative to its own folder."""
+    """The contents of `site.toml`. Paths in it are relative to its folder."""
 
     home: Path
     name: str
     data: str = "data"
     """The folder with this site's data."""
     layout: str = "arrays"
-    """arrays (source/<name>.npz) or folder (source/<name>/<class>/*.png), as `ttpfl data info` says."""
+    """arrays (source/<name>.npz) or folder (source/<name>/<class>/*.png); see `ttpfl data info`."""
     classes: list[str] | None = None
-    """All classes of the federation, in the order of the model's outputs. Needed for the layout folder,
-    where a site that lacks a class would else number the others differently."""
+    """All classes of the federation, in the order of the model's outputs. Required for the layout folder,
+    where a site that lacks a class would otherwise number the others differently."""
     image_size: int | list[int] | None = None
     validation: float = 0.2
-    """The part of the data that is kept for learning rates."""
+    """The fraction of the data held out for learning rates."""
     seed: int = 0
-    """Of the division into training and validation data."""
+    """Random seed of the split into training and validation data."""
     threads: int = 1
     policy: Policy = field(default_factory=Policy)
 
@@ -47,27 +47,27 @@ class Site:
 
     @classmethod
     def read(cls, path: Path) -> "Site":
-        """From its file; an error names what is wrong in it."""
+        """Read a `site.toml`."""
         try:
-            said = read_toml(path)
-            policy = Policy.read(said.pop("policy", {}))
-            known = {k: v for k, v in get_type_hints(cls).items() if k != "home"}
-            return cls(home=path.parent, policy=policy, **as_table("", said, known, FederationError))
+            table = read_toml(path)
+            policy = Policy.read(table.pop("policy", {}))
+            types = {name: type_ for name, type_ in get_type_hints(cls).items() if name != "home"}
+            return cls(home=path.parent, policy=policy, **as_table("", table, types, FederationError))
         except (ValueError, TypeError) as error:
             raise FederationError(f"{path}: {error}") from error
 
     @property
     def audit(self) -> Audit:
-        """The record of all messages."""
+        """The log of all messages."""
         return Audit(self.home / "audit.jsonl")
 
     def model_file(self, hash_: str) -> Path:
-        """Where the model with this hash is, once it came."""
+        """The path for the model with this hash."""
         if not re.fullmatch(r"[0-9a-f]{64}", hash_):
             raise RefusedError(f"{hash_!r} is not the hash of a model")
         return self.home / "models" / f"{hash_}.safetensors"
 
     @property
     def budget(self) -> Budget:
-        """What local noise has cost."""
+        """The privacy cost of replies with local noise."""
         return Budget(self.home / "privacy.json", self.policy)

@@ -1,6 +1,6 @@
-"""The app at a site: a message comes, is noted, checked and answered; the answer is noted and goes.
+"""The app at a site: every message is logged, checked and replied to; the reply is logged before it leaves.
 
-Every message starts a process of its own, so torch is imported only where there is something to compute.
+Each message has its own process, so torch is imported only where there is something to compute.
 """
 
 import logging
@@ -9,37 +9,27 @@ from pathlib import Path
 from flwr.app import Error, Message, RecordDict
 
 from ttpfl.errors import RefusedError
-from ttpfl.flower.messages import (
-    FAILED,
-    LACKING,
-    MODEL,
-    NUDGE,
-    REFUSED,
-    TRAIN,
-    answer_records,
-    read_model,
-    read_task,
-    read_vectors,
-)
+from ttpfl.flower import messages
+from ttpfl.flower.messages import FAILED, LACKING, MODEL, PING, REFUSED, TRAIN
 from ttpfl.flower.site import Site
 
 log = logging.getLogger("ttpfl")
 
 
 def app(file: Path, message: Message) -> Message:
-    """A site's reply to a message of whatever type, by its `site.toml`; of an error only its kind.
+    """Reply to a message of any type, following `site.toml`; only the kind of an error leaves the site.
 
-    Not a ClientApp of Flower, which would send the text of whatever escapes from here to the server, and also
-    raises for messages of a type that it knows no function for, before anybody could note them.
+    This is not a Flower ClientApp. That would send the text of any exception to the server, and would raise
+    for messages of unknown types before they could be logged.
     """
     try:
-        return _answered(Site.read(file), message)
-    except Exception as error:  # in site.toml, or in writing the audit log: there is nowhere to note it
-        return _unanswered(message, error)
+        return _reply(Site.read(file), message)
+    except Exception as error:  # in site.toml or the audit log, so it cannot be logged there
+        return _failed(message, error)
 
 
 def refuse(file: Path, message: Message, refusal: RefusedError, **more: str) -> Message:
-    """The reply to a message that is not for this app, which is noted like all others, with `more`."""
+    """Refuse a message that is not for this app. It is logged like all others, together with `more`."""
     try:
         audit = Site.read(file).audit
         audit.note("in", message, **more)
@@ -47,66 +37,65 @@ def refuse(file: Path, message: Message, refusal: RefusedError, **more: str) -> 
         audit.note("out", reply)
         return reply
     except Exception as error:
-        return _unanswered(message, error)
+        return _failed(message, error)
 
 
-def _unanswered(message: Message, error: Exception) -> Message:
-    log.exception("a message of the type %r is not answered", message.metadata.message_type)
+def _failed(message: Message, error: Exception) -> Message:
+    log.exception("cannot reply to a message of the type %r", message.metadata.message_type)
     return Message(_failure(error, "the log of its Flower process"), reply_to=message)
 
 
-def _answered(site: Site, message: Message) -> Message:
+def _reply(site: Site, message: Message) -> Message:
     site.audit.note("in", message)
-    trouble = {}
+    details = {}
     try:
-        said = HANDLERS.get(message.metadata.message_type, _unknown)(site, message)
+        content = HANDLERS.get(message.metadata.message_type, _unknown)(site, message)
     except RefusedError as refusal:
-        said = Error(REFUSED, f"refused: {refusal}")
+        content = Error(REFUSED, f"refused: {refusal}")
         if refusal.__cause__ is not None:
-            trouble = {"because": _text(refusal.__cause__)}
+            details = {"because": _text(refusal.__cause__)}
     except Exception as error:
-        # What went wrong may name files or show data: that stays here, and only the kind of error goes out.
-        said, trouble = _failure(error, "the site's audit log"), {"failed": _text(error)}
-    reply = Message(said, reply_to=message)
-    site.audit.note("out", reply, **trouble)
+        # The text may name files or show data: it stays here, and only the kind of error leaves.
+        content, details = _failure(error, "the site's audit log"), {"failed": _text(error)}
+    reply = Message(content, reply_to=message)
+    site.audit.note("out", reply, **details)
     return reply
 
 
 def _task(site: Site, message: Message) -> RecordDict | Error:
-    task = read_task(message.content)
+    task = messages.read_task(message.content)
     settings = site.policy.check(task)
     if not site.model_file(task.model).exists():
         return Error(LACKING, f"lacks the model {task.model}")
     from ttpfl.flower.site_work import work_on
 
-    return answer_records(
-        task, *work_on(site, task, settings, *read_vectors(message.content, site.policy.largest_model))
-    )
+    vectors = messages.read_vectors(message.content, site.policy.largest_model)
+    return messages.reply_records(task, *work_on(site, task, settings, *vectors))
 
 
 def _model(site: Site, message: Message) -> RecordDict | Error:
     from ttpfl.flower.model_store import keep
 
     policy = site.policy
-    card, state = read_model(message.content, policy.largest_model, policy.check_model)
+    card, state = messages.read_model(message.content, policy.largest_model, policy.check_model)
     keep(site.model_file(card.hash), card, state, policy.largest_model, policy.most_models)
     return RecordDict()
 
 
-def _nudge(site: Site, message: Message) -> RecordDict:
-    return RecordDict()  # that it came is enough: see `ttpfl.flower.replies.Exchange.nudge`
+def _ping(site: Site, message: Message) -> RecordDict:
+    return RecordDict()  # its arrival is enough: see `ttpfl.flower.replies.Exchange.ping`
 
 
 def _unknown(site: Site, message: Message) -> RecordDict | Error:
-    kind, known = message.metadata.message_type, ", ".join(HANDLERS)
-    raise RefusedError(f"the message has the type {kind!r}, not one of {known}")
+    kind, known_kinds = message.metadata.message_type, ", ".join(HANDLERS)
+    raise RefusedError(f"the message has the type {kind!r}, not one of {known_kinds}")
 
 
-HANDLERS = {TRAIN: _task, MODEL: _model, NUDGE: _nudge}
+HANDLERS = {TRAIN: _task, MODEL: _model, PING: _ping}
 
 
 def _failure(error: Exception, where: str) -> Error:
-    return Error(FAILED, f"failed ({type(error).__name__}): {where} says more")
+    return Error(FAILED, f"failed ({type(error).__name__}): see {where}")
 
 
 def _text(error: BaseException) -> str:

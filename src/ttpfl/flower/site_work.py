@@ -1,4 +1,4 @@
-"""The work at a site: the same functions as on one machine, on data that stays here."""
+"""The work at a site: the same functions as on one machine, on data that does not leave it."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -28,32 +28,32 @@ from ttpfl.flower.site import Site
 from ttpfl.util.threads import threads
 
 PART: dict[str, Part] = {"learn": "validation", "train": "train"}
-DIRECTIONS = 256 * 2**20  # bytes: they are of use within a task only
+DIRECTIONS = 256 * 2**20  # bytes of the cache of directions, which lives for one task
 
 
 def client_of(site: Site, outputs: int | None = None) -> SourceClient:
-    """The site's data, divided into a part to train with and a part to learn rates with.
+    """The site's data, split into a part for training and a part for learning rates.
 
-    Where the site lists no classes, labels may be as many as the model has outputs, if that is known: a site
-    may well lack some.
+    If the site lists no classes, labels may range over the model's outputs, if their number is known: a site
+    need not have data of every class.
     """
     folder, layout = site.home / site.data, cast(Any, site.layout)
     classes = site.classes
     if classes is None and outputs is not None:
         classes = [str(number) for number in range(outputs)]
-    found = load(layout, folder, image_size=site.image_size, classes=classes)
-    if len(found.source) != 1:
+    data = load(layout, folder, image_size=site.image_size, classes=classes)
+    if len(data.source) != 1:
         raise DataError(
-            f"{folder} has {len(found.source)} source clients: a site is one client, "
+            f"{folder} has {len(data.source)} source clients: a site is one client, "
             "so put all of its data under one name"
         )
-    return own_population(found, site.validation, site.seed)[0].source[0]
+    return own_population(data, site.validation, site.seed)[0].source[0]
 
 
 def work_on(
     site: Site, task: Task, settings: RunSettings, vector: Tensor, start: Tensor | None
 ) -> tuple[Tensor, Report]:
-    """Do a task that the site's policy has let through."""
+    """Do a task that the site's policy allows; return its vector and report."""
     site.policy.check_vector(task.kind, vector)
     path = site.model_file(task.model)
     model = model_store.load(path, task.model, task.fingerprint, site.policy.models)
@@ -63,23 +63,23 @@ def work_on(
     work, length = _make_work(model, client_pool, settings, task.rates)
     if vector.shape != (length,) or vector.dtype != torch.float32:
         raise RefusedError(f"the vector is {vector.dtype} {tuple(vector.shape)}, not {(length,)}")
-    answer = torch.zeros(length)
+    result = torch.zeros(length)
     if start is not None:
-        answer[: len(start)] = start
+        result[: len(start)] = start
     site.budget.spend(settings)
     with threads(site.threads):
-        report = work(Job(task.client, site.name, task.round), vector, answer)
-    return answer, report
+        report = work(Job(task.client, site.name, task.round), vector, result)
+    return result, report
 
 
 def _check_sizes(client: SourceClient, kind: str, settings: RunSettings, fewest: int) -> None:
-    """Sums over few samples do not leave, whatever part of the data they are of."""
+    """Refuse a task if it would disclose sums over few samples of any part of the data."""
     if client.size(PART[kind]) < fewest:
-        raise RefusedError(f"this site has fewer than the {fewest} samples demanded here")
-    # Of nobody at all there is nothing to tell.
+        raise RefusedError(f"this site has fewer samples than its minimum of {fewest}")
+    # No samples at all disclose nothing.
     if getattr(settings, "validate_every", 0) and 0 < client.size("validation") < fewest:
         raise RefusedError(
-            f"this site has fewer than the {fewest} validation samples demanded here: "
+            f"this site has fewer validation samples than its minimum of {fewest}: "
             "train with validate_every = 0"
         )
 
@@ -87,11 +87,11 @@ def _check_sizes(client: SourceClient, kind: str, settings: RunSettings, fewest:
 def _make_work(
     model: nn.Module, client_pool: ClientPool, settings: RunSettings, rates: dict[str, Any]
 ) -> tuple[Work, int]:
-    """What is done, and the length of the vectors that it takes and gives."""
+    """The work of a task, and the length of its vectors."""
     if isinstance(settings, LearnSettings):
-        begin = Rates.zeros(model, rates.get("granularity", "tensor"), rates.get("only"))
-        twin, cache = Twin(model, begin.modules), DirectionCache(DIRECTIONS, keep="first")
-        return RatesWork(twin, begin, client_pool, settings, cache, entropy, cross_entropy), len(begin.values)
+        zeros = Rates.zeros(model, rates.get("granularity", "tensor"), rates.get("only"))
+        twin, cache = Twin(model, zeros.modules), DirectionCache(DIRECTIONS, keep="first")
+        return RatesWork(twin, zeros, client_pool, settings, cache, entropy, cross_entropy), len(zeros.values)
     assert isinstance(settings, TrainSettings)
     algorithm, layout = algorithm_of(settings), layout_of(model)
     trainer = LocalTrainer(model, settings, algorithm.proximal)
@@ -99,7 +99,7 @@ def _make_work(
 
 
 class OneOfMany(Sequence[SourceClient]):
-    """One client under its number among all: random numbers follow from it, as on one machine."""
+    """One client under its number among all, which determines its random numbers, as on one machine."""
 
     def __init__(self, client: SourceClient, number: int, count: int) -> None:
         self._client, self._number, self._count = client, number, count

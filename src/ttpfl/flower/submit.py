@@ -1,4 +1,4 @@
-"""Giving an order to a federation and waiting for it, over restarts of the server."""
+"""Submit a run to a federation and wait for it, across restarts of the server."""
 
 import logging
 import secrets
@@ -18,36 +18,35 @@ from ttpfl.util.locks import run_died
 
 log = logging.getLogger("ttpfl")
 
-FUTILE = 3  # runs in a row that were lost before they finished a round: something is wrong that stays
+FUTILE = 3  # runs in a row that were lost before they finished a round: the cause is permanent
 POLL = 1.0
-LOOK_EVERY = 30.0  # seconds from one question to the superlink to the next
-UNREACHABLE = 600.0  # seconds that a superlink may be away
-STOPPED = "finished:stopped"  # Flower's word for a run that somebody ended
-Said = TypeVar("Said")
+QUERY_EVERY = 30.0  # seconds between queries to the superlink
+UNREACHABLE = 600.0  # seconds that a superlink may be down
+STOPPED = "finished:stopped"  # Flower's status of a run that was stopped by a command
+Response = TypeVar("Response")
 
 
 def carry_out(federation: Federation, spec: RunSpec, watch: Callable[[], None] = lambda: None) -> None:
     """Run the spec to its end.
 
-    Flower's runs do not survive a restart of the superlink, but the checkpoints do: a run that was lost is
-    begun anew, and goes on after the last round that was finished. That may happen any number of times, as
-    long as rounds are finished in between. Whoever interrupts this stops the run.
+    Flower's runs do not survive a restart of the superlink, but checkpoints do: a lost run is restarted, and
+    resumes after its last finished round. That may happen any number of times, as long as rounds are finished
+    in between. An interrupt (Ctrl-C) stops the run.
 
     Args:
-        federation: where.
-        spec: what to run.
-        watch: called again and again meanwhile.
+        federation: The federation.
+        spec: What to run.
+        watch: Called repeatedly while waiting.
     """
     path, lost = spec.write(), 0
     futile, furthest = 0, _finished_rounds(spec)
     while futile < FUTILE:
         token = secrets.token_hex(8)
-        begin = partial(_begin, federation, path, token)
-        run = _patiently(begin, first=not lost)
-        log.info("run %s was begun", run)
+        run = _retried(partial(_start, federation, path, token), first=not lost)
+        log.info("run %s started", run)
         try:
             if lost:
-                # Flower misses its server app late, and sites may wait for the rest of a message of it.
+                # Flower notices late that a server app is gone; sites may wait for the rest of a message.
                 _stop(federation, lost)
             outcome = _wait(federation, spec, run, token, watch)
         except KeyboardInterrupt:
@@ -58,14 +57,14 @@ def carry_out(federation: Federation, spec: RunSpec, watch: Callable[[], None] =
                 raise FederationError(f"the run failed at the server: {outcome['failure']}")
             return
         if _status(federation, run) == STOPPED:
-            raise FederationError(f"run {run} was stopped at the server: --resume goes on with it")
-        log.warning("run %s was lost: going on after its last checkpoint", run)
+            raise FederationError(f"run {run} was stopped at the server: continue it with --resume")
+        log.warning("run %s was lost: resuming from its last checkpoint", run)
         lost, finished = run, _finished_rounds(spec)
-        # Compared with all runs before: what had no checkpoint yet is done again, which is no progress.
+        # Compared with all previous runs: repeating rounds that had no checkpoint is not progress.
         futile, furthest = (0, finished) if finished > furthest else (futile + 1, furthest)
     raise FederationError(
         f"{FUTILE} runs in a row were lost before they finished a round, the last after {furthest} rounds: "
-        "the superlink's log says why (a full disk there, say); mend that, and resume"
+        "see the superlink's log for the reason (such as a full disk), fix it, and resume"
     )
 
 
@@ -74,15 +73,15 @@ def _finished_rounds(spec: RunSpec) -> int:
     return history.read_bytes().count(b"\n") if history.exists() else 0
 
 
-def _begin(federation: Federation, path: Path, token: str) -> int:
+def _start(federation: Federation, path: Path, token: str) -> int:
     with ThreadPoolExecutor(1) as pool:
-        begun = pool.submit(control.start_run, federation, path, token)
+        started = pool.submit(control.start_run, federation, path, token)
         try:
-            return begun.result()
+            return started.result()
         except KeyboardInterrupt:
-            # The superlink may have taken the run already: without its number nobody could stop it.
+            # The superlink may have accepted the run already, which can only be stopped by its number.
             with suppress(FederationError):
-                _stop(federation, begun.result())
+                _stop(federation, started.result())
             raise
 
 
@@ -90,37 +89,37 @@ def _wait(
     federation: Federation, spec: RunSpec, run: int, token: str, watch: Callable[[], None]
 ) -> dict[str, Any] | None:
     """How the run ended; None if it was lost."""
-    looked = time.monotonic()
+    queried = time.monotonic()
     while (outcome := read_outcome(spec.out, token)) is None:
         watch()
         time.sleep(POLL)
         if run_died(Path(spec.out), token):
             return read_outcome(spec.out, token)
-        if time.monotonic() - looked > LOOK_EVERY:
+        if time.monotonic() - queried > QUERY_EVERY:
             status = _status(federation, run)
             if not status or status.startswith("finished"):
                 return read_outcome(spec.out, token)
-            looked = time.monotonic()
+            queried = time.monotonic()
     return outcome
 
 
 def _stop(federation: Federation, run: int) -> None:
     try:
         control.stop_run(federation, run)
-    except FederationError as error:  # it may have ended by itself
+    except FederationError as error:  # it may have ended already
         log.info("run %s: %s", run, error)
 
 
 def _status(federation: Federation, run: int) -> str:
-    return _patiently(lambda: control.run_status(federation, run))
+    return _retried(lambda: control.run_status(federation, run))
 
 
-def _patiently(ask: Callable[[], Said], first: bool = False) -> Said:
-    """The answer of a superlink that may be away for a while; a first question is not repeated."""
+def _retried(request: Callable[[], Response], first: bool = False) -> Response:
+    """The response of a superlink that may be down for a while; a first request is not retried."""
     end = time.monotonic() + (0 if first else UNREACHABLE)
     while True:
         try:
-            return ask()
+            return request()
         except FederationError as error:
             if time.monotonic() > end:
                 raise

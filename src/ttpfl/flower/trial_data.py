@@ -1,4 +1,4 @@
-"""Data for sites of a federation that is only tried out: the source clients of a data set."""
+"""Data for the sites of a trial federation: the source clients of a data set."""
 
 import numpy as np
 

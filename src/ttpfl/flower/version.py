@@ -1,24 +1,23 @@
-"""Which versions of Flower this works with."""
+"""The supported versions of Flower."""
 
 from importlib.metadata import PackageNotFoundError, version
 
 from ttpfl.errors import FederationError
 
 FIRST, BEFORE = (1, 41), (1, 43)
-"""The versions that were tried: from the first one on, and before the other, which changes the transport."""
+"""The tested range: from the first version, up to but excluding the second, which changes the transport."""
 
 
 def check_flower() -> None:
-    """A clear word where Flower is missing, or is one that nobody has tried this with."""
+    """Raise an error if Flower is missing or of an untested version."""
     try:
-        found = version("flwr")
+        check_version(version("flwr"))
     except PackageNotFoundError:
         raise FederationError("Flower is not installed: install ttpfl with the extra `flower`") from None
-    check_version(found)
 
 
-def check_version(found: str) -> None:
-    """Refuse a version outside the range.
+def check_version(installed: str) -> None:
+    """Refuse a version outside the tested range.
 
     >>> check_version("1.41.0"), check_version("1.42.3")
     (None, None)
@@ -27,7 +26,7 @@ def check_version(found: str) -> None:
         ...
     ttpfl.errors.FederationError: Flower is 1.43.0, but ttpfl needs flwr>=1.41,<1.43: install one of these
     """
-    numbers = tuple(int(part) if part.isdecimal() else 0 for part in found.split(".")[:2])
+    numbers = tuple(int(part) if part.isdecimal() else 0 for part in installed.split(".")[:2])
     if not FIRST <= numbers < BEFORE:
-        wanted = "flwr>={}.{},<{}.{}".format(*FIRST, *BEFORE)
-        raise FederationError(f"Flower is {found}, but ttpfl needs {wanted}: install one of these")
+        supported = "flwr>={}.{},<{}.{}".format(*FIRST, *BEFORE)
+        raise FederationError(f"Flower is {installed}, but ttpfl needs {supported}: install one of these")
