@@ -159,7 +159,7 @@ def test_a_method_that_learns_is_seen_over_as_many_batches_as_it_will_have(
         assert row["accuracy"] == pytest.approx(sum(right) / 4)
     assert found.best.speed == 0.5
     assert found.at_edge == ["speed"]
-    monkeypatch.setattr(base._methods["learner"], "remembers", False)  # it said that it does not learn
+    monkeypatch.setattr(base._methods["learner"], "stateful", False)  # it said that it does not learn
     found = tune("learner", grid, Threshold(), SourceInfo(), [stream], batch_size=40, passes=4, workers=1)
     assert found.table == once.table
 
