@@ -381,7 +381,7 @@ def test_surgical_names_the_blocks() -> None:
     model = networks.make("cnn18")
     with pytest.raises(
         MethodError,
-        match="unknown block 'layer1' of the network.* Available: conv1, conv2, conv3, linear4, linear5",
+        match=r"unknown block 'layer1' of the network.* Available: conv1, conv2, conv3, linear4, linear5",
     ):
         methods.make("surgical", block="layer1").adapter(model, SourceInfo())
     with pytest.raises(MethodError, match="needs the source clients' summaries"):
