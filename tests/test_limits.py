@@ -289,7 +289,7 @@ def test_toml_that_is_too_deep_or_has_huge_numbers(tmp_path: Path, value: str) -
         Federation.read(tmp_path)
     with pytest.raises(FederationError, match=r"federation\.toml: "):
         Site.read(path)
-    with pytest.raises(RecipeError, match="is not sound TOML"):
+    with pytest.raises(RecipeError, match="is not valid TOML"):
         read_recipe(path)
     with pytest.raises(RecipeError):
         read_recipe("demo", changes=[f"train.rounds={value}"])

@@ -44,7 +44,7 @@ def test_every_hyper_parameter_is_there(name: str) -> None:
 
 def test_markdown_is_that_of_the_documentation() -> None:
     assert run("--markdown").strip() in markdown().replace("\n\n\n", "\n\n")
-    assert "| `tent` | `lr` | 0.001 | 0.0001, 0.00025, 0.001, 0.0025, 0.01 | step size |" in run(
+    assert "| `tent` | `lr` | 0.001 | 0.0001, 0.00025, 0.001, 0.0025, 0.01 | learning rate |" in run(
         "tent", "--markdown"
     )
 

@@ -213,7 +213,7 @@ def test_rows_of_another_temperature_are_not_taken_over(
     done = list[tuple[int, int]]()
     compare(at(1.0), evaluator, chosen, run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
     assert done == []
-    assert "an earlier version, which did not note network: make sure" in caplog.text
+    assert "an earlier version, which did not record network: check" in caplog.text
     assert "an earlier version, without a checksum" in caplog.text
     caplog.clear()
     compare(at(1.0), evaluator, chosen, run_dir=tmp_path, workers=0)
@@ -243,7 +243,7 @@ def test_a_method_comes_once(evaluator: Evaluator, model: nn.Module) -> None:
     """Lines are grouped by name: of two variants they would be one, with the mean of both."""
     twice = [(make(name, **config), SourceInfo()) for name, config in
              (("none", {}), ("em", {"iterations": 1}), ("em", {"iterations": 10}))]  # fmt: skip
-    with pytest.raises(DataError, match=r"^em comes more than once.* a recipe, whose entries have labels"):
+    with pytest.raises(DataError, match=r"^em occurs more than once.* a recipe, whose entries have labels"):
         compare(model, evaluator, twice, workers=0)
 
 
@@ -252,7 +252,9 @@ def test_a_failure_names_the_method_and_the_client(
     evaluator: Evaluator, model: nn.Module, workers: int
 ) -> None:
     diverging = [(make("none"), SourceInfo()), (make("tent", lr=1e35), SourceInfo())]
-    with pytest.raises(BatchError, match=r"^tent fails at client 'target-0': the logits .* smaller step"):
+    with pytest.raises(
+        BatchError, match=r"^tent fails at client 'target-0': the logits .* smaller learning rate"
+    ):
         compare(model, evaluator, diverging, workers=workers)
 
 

@@ -36,14 +36,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-def shop_in(folder: Path, data: Path | None = None) -> ExperimentContext:
+def context_in(folder: Path, data: Path | None = None) -> ExperimentContext:
     return ExperimentContext(Store(folder / "stages"), data or folder / "data", workers=0)
 
 
 @pytest.mark.parametrize("name", recipes.known())
 def test_every_recipe_runs(name: str, folder: Path) -> None:
     recipe = read(name, "smoke")
-    results = run(recipe, shop_in(folder), folder / name, "ttpfl run")
+    results = run(recipe, context_in(folder), folder / name, "ttpfl run")
     assert load(folder / name) == json.loads(json.dumps(results))
     for one in results["runs"]:
         if recipe.kind == COMPARISON:
@@ -52,18 +52,18 @@ def test_every_recipe_runs(name: str, folder: Path) -> None:
         for entry in one["entries"]:
             assert len(entry["accuracy"]) == len(one["clients"]) > 0
     assert results["recipe"]["title"] in markdown(results)
-    again = shop_in(folder)
+    again = context_in(folder)
     assert run(recipe, again, folder / name, "ttpfl run") == results
     assert again.store.computed == []  # everything was there
 
 
 def test_a_change_repeats_only_what_follows_from_it(tmp_path: Path) -> None:
     def computed(*changes: str) -> set[str]:
-        shop = shop_in(tmp_path)
+        context = context_in(tmp_path)
         # Target clients are not looked at on the way: what is learned does not depend on how they are tested.
         recipe = read("demo", "smoke", ["tune.clients=2", "learn.eval_every=0", *changes])
-        run(recipe, shop, tmp_path / "demo")
-        return set(shop.store.computed)
+        run(recipe, context, tmp_path / "demo")
+        return set(context.store.computed)
 
     assert computed() == {"population", "model", "rates", "tuning", "comparison", "samples"}
     assert computed() == set()
@@ -76,18 +76,18 @@ def test_a_change_repeats_only_what_follows_from_it(tmp_path: Path) -> None:
 
 
 def test_a_cohort_that_is_too_large_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    shop = shop_in(tmp_path)
+    context = context_in(tmp_path)
     with pytest.raises(FederationError, match="cohort is 99, but there are only 6 clients"):
-        run(read("demo", "smoke", ["learn.cohort=99"]), shop, tmp_path / "demo")
-    assert shop.store.computed == ["population"]
+        run(read("demo", "smoke", ["learn.cohort=99"]), context, tmp_path / "demo")
+    assert context.store.computed == ["population"]
 
 
 def test_more_rounds_go_on_with_the_run_that_is_there_to_the_same_bits(tmp_path: Path) -> None:
     def weights(folder: Path, *rounds: int) -> list[dict[str, object]]:
-        shop, found = shop_in(folder), []
+        context, found = context_in(folder), []
         for number in rounds:
             config = read("demo", "smoke", [f"train.rounds={number}"]).config("", 0)
-            found.append({k: v.tolist() for k, v in stages.model(shop, config).state_dict().items()})
+            found.append({k: v.tolist() for k, v in stages.model(context, config).state_dict().items()})
         return found
 
     one, three = weights(tmp_path / "growing", 1, 3)
@@ -99,23 +99,23 @@ def test_more_rounds_go_on_with_the_run_that_is_there_to_the_same_bits(tmp_path:
 
 def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = read("demo", "smoke")
-    undisturbed = run(recipe, shop_in(tmp_path / "a"), tmp_path / "a" / "demo")
+    undisturbed = run(recipe, context_in(tmp_path / "a"), tmp_path / "a" / "demo")
     judged = stages.judged
 
     def interrupted(
-        shop: ExperimentContext, config: object, chosen: stages.Chosen, progress: object
+        context: ExperimentContext, config: object, chosen: stages.Chosen, progress: object
     ) -> object:
         if chosen.method.name == "atp-batch":
             raise KeyboardInterrupt
-        return judged(shop, config, chosen, progress)  # type: ignore[arg-type]
+        return judged(context, config, chosen, progress)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stages, "judged", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run(recipe, shop_in(tmp_path / "b"), tmp_path / "b" / "demo")
+        run(recipe, context_in(tmp_path / "b"), tmp_path / "b" / "demo")
     monkeypatch.undo()
-    shop = shop_in(tmp_path / "b")
-    resumed = run(recipe, shop, tmp_path / "b" / "demo")
-    assert set(shop.store.computed) == {"comparison", "samples"}
+    context = context_in(tmp_path / "b")
+    resumed = run(recipe, context, tmp_path / "b" / "demo")
+    assert set(context.store.computed) == {"comparison", "samples"}
     for one, other in zip(undisturbed["runs"], resumed["runs"], strict=True):
         for entry, again in zip(one["entries"], other["entries"], strict=True):
             assert entry["accuracy"] == again["accuracy"]
@@ -128,15 +128,15 @@ def test_a_line_that_diverges_does_not_keep_the_others_from_being_computed(tmp_p
     own_clients(tmp_path / "data", 0)
     for _ in range(2):
         with pytest.raises(MethodError) as caught:
-            run(read(recipe), shop_in(tmp_path), tmp_path / "out")
+            run(read(recipe), context_in(tmp_path), tmp_path / "out")
         said = str(caught.value)
         assert [f"tent, far too fast (case {case}, seed 0): tent fails at" in said for case in "ab"] == [1, 1]
         assert "client 'c'" in said
-        assert "All other lines are computed and kept" in said
+        assert "All other entries are computed and stored" in said
         assert not (tmp_path / "out" / "results.json").exists()  # where it would be missing unnoticed
-    shop = shop_in(tmp_path)
-    run(read(recipe, changes=["entries=[]"]), shop, tmp_path / "out")
-    assert shop.store.computed == []
+    context = context_in(tmp_path)
+    run(read(recipe, changes=["entries=[]"]), context, tmp_path / "out")
+    assert context.store.computed == []
 
 
 def test_what_ends_a_run_says_where_it_was(tmp_path: Path) -> None:
@@ -144,20 +144,20 @@ def test_what_ends_a_run_says_where_it_was(tmp_path: Path) -> None:
     recipe.write_text(OWN.replace("batch_size = 4", "lr = 1e300") + "cases = { a = {}, b = {} }\n")
     own_clients(tmp_path / "data", 0)
     with pytest.raises(MethodError) as caught:
-        run(read(recipe), shop_in(tmp_path), tmp_path / "out")
+        run(read(recipe), context_in(tmp_path), tmp_path / "out")
     assert "atp-batch (case a, seed 0)" in str(caught.value)
     assert "atp-batch (case b, seed 0)" in str(caught.value)
     recipe.write_text(OWN.replace("train = {", "train = { lr = 1e300,") + "cases = { a = {}, b = {} }\n")
     with pytest.raises(FederationError) as caught_at_once:
-        run(read(recipe), shop_in(tmp_path), tmp_path / "out")
+        run(read(recipe), context_in(tmp_path), tmp_path / "out")
     assert caught_at_once.value.__notes__ == ["in case a, seed 0"]
 
 
 def test_figures_that_an_earlier_version_kept_as_rows_are_used_again(tmp_path: Path) -> None:
-    recipe, shop = tmp_path / "own.toml", shop_in(tmp_path)
+    recipe, context = tmp_path / "own.toml", context_in(tmp_path)
     recipe.write_text(OWN)
     own_clients(tmp_path / "data", 0)
-    entries = run(read(recipe), shop, tmp_path / "out")["runs"][0]["entries"]
+    entries = run(read(recipe), context, tmp_path / "out")["runs"][0]["entries"]
     kept = sorted((tmp_path / "stages" / "comparison").glob("*/done.json"))
     assert len(kept) == 2
     for path in kept:
@@ -168,17 +168,17 @@ def test_figures_that_an_earlier_version_kept_as_rows_are_used_again(tmp_path: P
             | {"cost": {name: column[0] for name, column in costs.items()}}
         ]  # of the only target client with labels
         store.write(path, {"result": {"rows": rows}, "files": found["files"]})
-    again = shop_in(tmp_path)
+    again = context_in(tmp_path)
     assert run(read(recipe), again, tmp_path / "out")["runs"][0]["entries"] == entries
     assert again.store.computed == []
 
 
 def test_the_figures_are_those_of_the_model_at_the_clients(tmp_path: Path) -> None:
     """Without adaptation: counted by hand."""
-    recipe, shop = read("demo", "smoke"), shop_in(tmp_path)
-    results = run(recipe, shop, tmp_path / "demo")
+    recipe, context = read("demo", "smoke"), context_in(tmp_path)
+    results = run(recipe, context, tmp_path / "demo")
     config = recipe.config("", 0)
-    model, (population, answers, _) = stages.model(shop, config), shop.clients(config)
+    model, (population, answers, _) = stages.model(context, config), context.clients(config)
     for number, client in enumerate(population.target):
         x = np.concatenate([batch.numpy() for batch in client.stream(7)])
         right = (plain(model)(torch.from_numpy(x)).argmax(1) == answers[client.id]).double()
@@ -188,18 +188,18 @@ def test_the_figures_are_those_of_the_model_at_the_clients(tmp_path: Path) -> No
 
 
 def test_samples_are_pictures_of_clients_with_answers(tmp_path: Path) -> None:
-    recipe, shop = read("demo", "smoke"), shop_in(tmp_path)
-    run(recipe, shop, tmp_path / "demo")
+    recipe, context = read("demo", "smoke"), context_in(tmp_path)
+    run(recipe, context, tmp_path / "demo")
     found = json.loads((tmp_path / "demo" / "samples.json").read_text())
     assert found["after"] == "atp-batch"
     client = found["runs"][0]["clients"][0]
     assert {"size", "rgb", "label", "before", "after"} == set(client["images"][0])
     assert len(client["images"]) == 8
     config = recipe.config("", 0)
-    evaluator, model = stages.trial(shop, config).evaluator, stages.model(shop, config)
+    evaluator, model = stages.trial(context, config).evaluator, stages.model(context, config)
     number = next(n for n in evaluator.clients() if evaluator.target[n].id == client["id"])
     batches, labels, _ = evaluator.stream(number)
-    adapter = Personalizer(model, stages.rates(shop, config))
+    adapter = Personalizer(model, stages.rates(context, config))
     changed = [int((plain(model)(x).argmax(1) != adapter(x).argmax(1)).sum()) for x in batches]
     assert (client["size"], client["changed"]) == (len(labels), sum(changed))
     classes = evaluator.target[number].info.classes
@@ -218,9 +218,9 @@ def test_every_image_is_as_likely_to_be_shown() -> None:
 
 
 def test_samples_of_methods_that_are_compared_no_more_are_removed(tmp_path: Path) -> None:
-    run(read("demo", "smoke"), shop_in(tmp_path), tmp_path / "demo")
+    run(read("demo", "smoke"), context_in(tmp_path), tmp_path / "demo")
     assert (tmp_path / "demo" / "samples.json").exists()
-    run(read("demo", "smoke", ['methods=["none", "em"]']), shop_in(tmp_path), tmp_path / "demo")
+    run(read("demo", "smoke", ['methods=["none", "em"]']), context_in(tmp_path), tmp_path / "demo")
     assert not (tmp_path / "demo" / "samples.json").exists()
 
 
@@ -235,27 +235,27 @@ def test_clients_of_ones_own_and_data_that_changed(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(OWN)
     recipe = read(tmp_path / "own.toml")
     own_clients(tmp_path / "data", 0)
-    (one,) = run(recipe, shop_in(tmp_path), tmp_path / "demo")["runs"]
+    (one,) = run(recipe, context_in(tmp_path), tmp_path / "demo")["runs"]
     assert [client["id"] for client in one["clients"]] == ["c"]  # nobody can judge the other
     assert all(len(entry["accuracy"]) == 1 for entry in one["entries"])
     assert not any("source and to a target" in check for check in one["population"]["checks"])  # unchecked
     assert write_report(tmp_path / "demo").exists()
     own_clients(tmp_path / "data", 1)
-    with pytest.raises(DataError, match=r"arrays is not what the stages in .* were computed with"):
-        run(recipe, shop_in(tmp_path), tmp_path / "demo")
+    with pytest.raises(DataError, match=r"arrays has changed since the stages in .* were computed"):
+        run(recipe, context_in(tmp_path), tmp_path / "demo")
     (tmp_path / "data" / "target" / "c.npz").unlink()
-    with pytest.raises(DataError, match="nobody knows the labels of the target clients of arrays"):
-        run(recipe, shop_in(tmp_path / "anew", tmp_path / "data"), tmp_path / "anew")
+    with pytest.raises(DataError, match="the target clients of arrays have no labels"):
+        run(recipe, context_in(tmp_path / "anew", tmp_path / "data"), tmp_path / "anew")
 
 
 def test_pictures_that_are_not_square_are_refused_where_the_network_cannot_take_them(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(OWN)
     own_clients(tmp_path / "data", 0, (20, 28))
     with pytest.raises(ModelError, match=r"pictures are 20x28, .* such as with data\.options\.image_size=28"):
-        run(read(tmp_path / "own.toml"), shop_in(tmp_path), tmp_path / "own")
+        run(read(tmp_path / "own.toml"), context_in(tmp_path), tmp_path / "own")
     for change in ("data.options.image_size=28", "model.name=resnet18"):
         recipe = read(tmp_path / "own.toml", None, [change, "learn.lr=0.001"])
-        (one,) = run(recipe, shop_in(tmp_path), tmp_path / "own")["runs"]
+        (one,) = run(recipe, context_in(tmp_path), tmp_path / "own")["runs"]
         assert all(len(entry["accuracy"]) == 1 for entry in one["entries"])
 
 
@@ -266,27 +266,27 @@ def test_weights_that_changed_are_noticed(tmp_path: Path) -> None:
         save_model(tmp_path / "data" / "begin.safetensors", shallow_cnn(10, image_size=28))
         recipe = read("demo", "smoke", ["model.weights=begin.safetensors", 'methods=["none"]'])
         if seed == 0:
-            run(recipe, shop_in(tmp_path), tmp_path / "demo")
-    with pytest.raises(DataError, match=r"begin\.safetensors is not what the stages"):
-        run(recipe, shop_in(tmp_path), tmp_path / "demo")
+            run(recipe, context_in(tmp_path), tmp_path / "demo")
+    with pytest.raises(DataError, match=r"begin\.safetensors has changed since the stages"):
+        run(recipe, context_in(tmp_path), tmp_path / "demo")
 
 
 def test_missing_weights_are_noticed_first(tmp_path: Path) -> None:
-    shop = shop_in(tmp_path)
+    context = context_in(tmp_path)
     with pytest.raises(DataMissingError) as caught:
-        run(read("demo", "smoke", ["model.weights=weights/none.pth"]), shop, tmp_path / "demo")
+        run(read("demo", "smoke", ["model.weights=weights/none.pth"]), context, tmp_path / "demo")
     said = str(caught.value)
     assert str(tmp_path / "data" / "weights" / "none.pth") in said
     assert "--data-dir" in said
     assert "--set model.weights=FILE" in said
-    assert shop.store.computed == []
+    assert context.store.computed == []
 
 
 def test_curves_of_learning_follow_the_streams_of_the_test(tmp_path: Path) -> None:
     for change in ("test.batch_size=20", "test.batch_size=5", "test.order=label-sorted"):
         changes = ["learn.eval_every=1", "learn.lr=5.0", "learn.rounds=3", "train.rounds=2", change]
         changes.append('methods=["atp-online"]')
-        (one,) = run(read("demo", "smoke", changes), shop_in(tmp_path), tmp_path / "demo")["runs"]
+        (one,) = run(read("demo", "smoke", changes), context_in(tmp_path), tmp_path / "demo")["runs"]
         (entry,) = one["entries"]
         seen = entry["rates"]["history"][-1]["target"]
         assert seen["online"] == pytest.approx(np.mean(entry["accuracy"]))
@@ -295,7 +295,7 @@ def test_curves_of_learning_follow_the_streams_of_the_test(tmp_path: Path) -> No
 
 def test_target_clients_are_looked_at_during_learning(tmp_path: Path) -> None:
     recipe = read("demo", "smoke", ["learn.eval_every=1", "train.eval_every=1"])
-    (one,) = run(recipe, shop_in(tmp_path), tmp_path / "demo")["runs"]
+    (one,) = run(recipe, context_in(tmp_path), tmp_path / "demo")["runs"]
     entry = next(entry for entry in one["entries"] if entry["rates"])
     assert set(one["training"][0]["target"]) == {"accuracy", "loss"}
     seen = entry["rates"]["history"][-1]["target"]
@@ -310,7 +310,7 @@ def test_the_demo_shows_target_clients_on_the_way_and_learns_the_same_rates(tmp_
     found = []
     for name, changes in {"seen": (), "unseen": ("learn.eval_every=0",)}.items():
         recipe = read("demo", "smoke", [f"learn.rounds={learn.eval_every}", *changes])
-        (one,) = run(recipe, shop_in(tmp_path), tmp_path / name)["runs"]
+        (one,) = run(recipe, context_in(tmp_path), tmp_path / name)["runs"]
         found.append(next(entry["rates"] for entry in one["entries"] if entry["rates"]))
     seen, unseen = found
     assert ["target" in record for record in seen["history"]] == 9 * [False] + [True]
@@ -368,9 +368,9 @@ def test_code_of_ones_own_that_changed_computes_anew(
         base._methods.pop("own", None)
         base.method("own")(own.Own)
         changes = ["model.name=own_network:net", 'methods=["none", "own"]', "tune.clients=2"]
-        shop = shop_in(tmp_path)
-        run(read("demo", "smoke", changes), shop, tmp_path / "demo")
-        return set(shop.store.computed)
+        context = context_in(tmp_path)
+        run(read("demo", "smoke", changes), context, tmp_path / "demo")
+        return set(context.store.computed)
 
     assert computed("ReLU", (1, 2)) == {"population", "model", "tuning", "comparison"}
     assert computed("ReLU", (1, 2)) == set()
@@ -383,7 +383,7 @@ def test_the_grid_of_a_method_decides_about_its_tuning(
 ) -> None:
     def tried() -> list[int]:
         recipe = read("demo", "smoke", ["tune.clients=2", 'methods=["em"]'])
-        (one,) = run(recipe, shop_in(tmp_path), tmp_path / "demo")["runs"]
+        (one,) = run(recipe, context_in(tmp_path), tmp_path / "demo")["runs"]
         return [row["iterations"] for row in one["entries"][0]["tuning"]["table"]]
 
     tried()
@@ -393,13 +393,13 @@ def test_the_grid_of_a_method_decides_about_its_tuning(
 
 def test_results_say_what_each_stage_was_computed_with(tmp_path: Path) -> None:
     recipe = read("demo", "smoke", ['methods=["none"]'])
-    made = run(recipe, shop_in(tmp_path), tmp_path / "demo")["made"]
+    made = run(recipe, context_in(tmp_path), tmp_path / "demo")["made"]
     assert made["stages"] == {stage: [versions()] for stage in ("population", "model", "comparison")}
     (kept,) = (tmp_path / "stages" / "model").glob("*/made-with.json")
     kept.write_text(json.dumps({"versions": [{"ttpfl": "0.0.1", "torch": "2.0"}]}))
     for file in (tmp_path / "stages" / "comparison").glob("*/made-with.json"):
         file.unlink()  # as in a store of earlier days
-    again = run(recipe, shop_in(tmp_path), tmp_path / "demo")["made"]["stages"]
+    again = run(recipe, context_in(tmp_path), tmp_path / "demo")["made"]["stages"]
     assert again == {
         "population": [versions()],
         "model": [{"ttpfl": "0.0.1", "torch": "2.0"}],
@@ -443,7 +443,7 @@ def test_a_damaged_stage_is_computed_again(file: str, content: str, tmp_path: Pa
 
 def test_results_hold_the_recipe_that_repeats_them(tmp_path: Path) -> None:
     recipe = read("demo", "smoke", ['methods=["none"]', "train.rounds=2"])
-    said = run(recipe, shop_in(tmp_path), tmp_path / "demo")["recipe"]
+    said = run(recipe, context_in(tmp_path), tmp_path / "demo")["recipe"]
     file = tmp_path / "again.toml"
     file.write_text(toml.written(said["content"], ()))
     assert read(file).tree == recipe.tree
@@ -451,6 +451,6 @@ def test_results_hold_the_recipe_that_repeats_them(tmp_path: Path) -> None:
 
 
 def test_the_time_of_sample_images_is_in_the_results(tmp_path: Path) -> None:
-    made = run(read("demo", "smoke"), shop_in(tmp_path), tmp_path / "demo")["made"]
+    made = run(read("demo", "smoke"), context_in(tmp_path), tmp_path / "demo")["made"]
     assert "samples" in made["seconds"]
     assert "samples" in made["stages"]

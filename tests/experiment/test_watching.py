@@ -32,8 +32,8 @@ def watched(folder: Path, recipe: str, *changes: str) -> dict[str, list[tuple[ob
     watcher = Watcher()
     (folder / "own.toml").write_text(recipe)
     own_clients(folder / "data", 0)
-    shop = ExperimentContext(Store(folder / "stages"), folder / "data", workers=0, watch=watcher)
-    run(read(folder / "own.toml", changes=changes), shop, folder / "out")
+    context = ExperimentContext(Store(folder / "stages"), folder / "data", workers=0, watch=watcher)
+    run(read(folder / "own.toml", changes=changes), context, folder / "out")
     return watcher.seen
 
 

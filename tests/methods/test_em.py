@@ -104,7 +104,7 @@ def test_classes_that_nobody_has_and_sure_predictions() -> None:
 def test_bad_settings() -> None:
     with pytest.raises(MethodError, match="iterations must be a positive integer, got 0"):
         methods.make("em", iterations=0)
-    with pytest.raises(MethodError, match="label 3, but the model has 3 classes"):
+    with pytest.raises(MethodError, match="label 3 is out of range: the model has 3 classes"):
         methods.make("em", source_prior=True).summary(
             gaussians.classifier(torch.ones(3)), [(torch.zeros(1, 2), torch.tensor([3]))]
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.helpers import networks
 from ttpfl import methods
 from ttpfl.methods import SourceInfo
-from ttpfl.methods.rotta import method as rotta
+from ttpfl.methods.rotta import method as rotta_method
 from ttpfl.methods.rotta.balanced_memory import BalancedMemory
 from ttpfl.methods.rotta.strong_augmentation import strongly_augmented
 
@@ -98,8 +98,8 @@ def updating(model: nn.Module, on: bool) -> nn.Module:
 
 @pytest.mark.parametrize("name", ["cnn18", "groupnorm"])
 def test_rotta(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The augmentation is random: here it is one that can be told.
-    monkeypatch.setattr(rotta, "strongly_augmented", lambda images, generator: 1.1 * images.flip(3))
+    # Replace the random augmentation by a deterministic one.
+    monkeypatch.setattr(rotta_method, "strongly_augmented", lambda images, generator: 1.1 * images.flip(3))
     model, batches = networks.make(name), [x for x, _ in networks.batches(name, count=6, size=5)]
     teacher, student = robust(model, 0.3), robust(model, 0.3)
     norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm)

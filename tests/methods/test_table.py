@@ -28,8 +28,8 @@ def test_what_is_needed_from_source_clients() -> None:
     needs = {entry.name: entry.needs for entry in table.entries()}
     assert needs["tent"] == "nothing"
     assert needs["atp-params"] == "learned rates (params)"
-    assert needs["bbse"].startswith("How often each class is predicted")
-    assert needs["em"] == "nothing; if asked: how many labels of each class."
+    assert needs["bbse"].startswith("Confusion matrices")
+    assert needs["em"] == "optional: the number of labels of each class."
 
 
 @dataclass(frozen=True)

@@ -40,14 +40,20 @@ def atp_of(found: dict[str, Any]) -> Any:
         (lambda r: r["runs"].clear(), r"no runs"),
         (lambda r: r.update(format=3), r"format 3; this version reads 1 and 2"),
         (lambda r: r.update(runs={}), r"results.json.runs must be a list, got \{\}"),
-        (lambda r: r["paper"]["none"].update(hybrid=[]), r"paper.none.hybrid is \[\], but should be"),
+        (
+            lambda r: r["paper"]["none"].update(hybrid=[]),
+            r"paper.none.hybrid must be \[mean\] or \[mean, sd\], got \[\]",
+        ),
         (lambda r: run_of(r, 1).update(seed="1"), r"runs\[1\].seed must be an integer, got '1'"),
         (lambda r: run_of(r, 1).update(seed=True), r"seed must be an integer, got True"),
         (lambda r: run_of(r, 1).update(seed=0), r"case hybrid with seed 0 2 times"),
-        (lambda r: run_of(r, 1)["entries"].pop(), r"not the entries of the case's first: \['atp-batch'\]"),
+        (lambda r: run_of(r, 1)["entries"].pop(), r"case hybrid differ in entries: \['atp-batch'\]"),
         (lambda r: run_of(r)["clients"].clear(), r"runs\[0\] has no clients"),
         (lambda r: run_of(r)["clients"][1].update(id="target-0"), r"client target-0 2 times"),
-        (lambda r: run_of(r)["clients"][1]["labels"].pop(), r"target-1 has not one count for each class"),
+        (
+            lambda r: run_of(r)["clients"][1]["labels"].pop(),
+            r"target-1 does not have one count for each class",
+        ),
         (lambda r: atp_of(r).update(label="none"), r"entry none 2 times"),
         (lambda r: atp_of(r)["loss"].pop(), r"loss of atp-batch has 2 figures for 3 clients"),
         (lambda r: atp_of(r)["accuracy"].__setitem__(0, 61.5), r"of atp-batch is 61.5, not in 0 to 1"),
@@ -132,9 +138,9 @@ def test_several_results_in_a_folder_have_reports_of_their_own(tmp_path: Path) -
 
 
 def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    assert "results.json is not there: name a results.json, or the folder" in run(tmp_path, code=1)
+    assert "results.json does not exist: name a results.json, or the folder" in run(tmp_path, code=1)
     (tmp_path / "results.json").write_text("{")
-    assert "is not sound JSON" in run(tmp_path, code=1)
+    assert "is not valid JSON" in run(tmp_path, code=1)
     (tmp_path / "results.json").write_text('{"format": 1, "rows": []}')
     message = run(tmp_path, code=1)
     assert "results.json has no 'recipe'" in message

@@ -98,7 +98,7 @@ def test_folders_of_files_and_of_runs(tmp_path: Path) -> None:
         "files/b.json",
         "runs/x/results.json",
     ]
-    with pytest.raises(ReportError, match="nothing is not there"):
+    with pytest.raises(ReportError, match="nothing does not exist"):
         titles("nothing")
 
 
@@ -123,7 +123,7 @@ def test_a_page_stays_as_it_is_where_no_results_are_found(tmp_path: Path) -> Non
     empty.mkdir()
     other.mkdir()
     (other / "results.json").write_text('{"format": 1, "rows": []}')  # as `ttpfl compare` has them
-    assert "empty holds no results: name a results.json" in table(empty, "--into", page, code=1)
+    assert "empty contains no results: name a results.json" in table(empty, "--into", page, code=1)
     message = table(other, "--into", page, code=1)
     assert f"{other / 'results.json'} has no 'recipe': is it the file of another command" in message
     assert "old" in page.read_text()

@@ -1,4 +1,4 @@
-"""What methods are worth: the evaluator, comparisons, and what is made of them."""
+"""Evaluation of methods on target clients."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""All methods over all target clients: the same model, the same streams, the same seeds."""
+"""Comparing methods on all target clients: the same model, the same streams, the same seeds."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def gather(
     batch_size: int,
     workers: int | None = None,
 ) -> Summary:
-    """The sum of what source clients tell about their validation data; empty if the method needs nothing."""
+    """Sum the source clients' summaries of their validation data; empty if the method needs none."""
     if not method.needs_source:
         return {}
 
@@ -53,31 +53,31 @@ def compare(
     workers: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Comparison:
-    """Run every method over every target client.
+    """Run every method on every target client.
 
     Args:
-        model: the global model; it is not changed.
-        evaluator: who holds the labels.
-        methods: each with what it knows from the source side, and each once: its name tells rows apart.
-        run_dir: keeps each row as it comes (`rows.jsonl`), and goes on after an interruption.
-        workers: processes; one per core if None.
-        progress: told how many rows are there, and how many there will be.
+        model: The global model; it is not changed.
+        evaluator: Holds the labels.
+        methods: Methods with their information from source clients; names must be distinct.
+        run_dir: Stores finished rows (`rows.jsonl`), so that an interrupted comparison resumes.
+        workers: The number of processes; one per core if None.
+        progress: Called with the number of finished rows and of all rows.
 
     >>> from ttpfl import data, methods, models
-    >>> population, answers, _ = data.federate("digits", shift="none", source_clients=8, target_clients=2)
-    >>> evaluator = Evaluator(population.target[:1], answers, batch_size=200)
+    >>> population, labels, _ = data.federate("digits", shift="none", source_clients=8, target_clients=2)
+    >>> evaluator = Evaluator(population.target[:1], labels, batch_size=200)
     >>> model = models.shallow_cnn(10, image_size=28).eval()
-    >>> found = compare(model, evaluator, [(methods.make("none"), SourceInfo())], workers=0)
-    >>> found.methods, len(found.of("none", "accuracy"))
+    >>> comparison = compare(model, evaluator, [(methods.make("none"), SourceInfo())], workers=0)
+    >>> comparison.methods, len(comparison.of("none", "accuracy"))
     (['none'], 1)
     """
     workers = cores() if workers is None else workers
     if model.training:
-        raise DataError(f"{type(model).__name__} is in training mode: put it into evaluation mode before")
-    _check_once([method.name for method, _ in methods])
-    clients, people, setting = evaluator.clients(), evaluator.described(), _setting(model, evaluator)
+        raise DataError(f"{type(model).__name__} is in training mode: call eval() first")
+    _check_distinct([method.name for method, _ in methods])
+    clients, described, setting = evaluator.clients(), evaluator.described(), _setting(model, evaluator)
     jobs = [(number, client) for number in range(len(methods)) for client in clients]
-    heads = [[method.name, asdict(method), _hash_of(known)] for method, known in methods]
+    heads = [[method.name, asdict(method), _hash_of(source_info)] for method, source_info in methods]
     keys = [json.dumps([*heads[n], evaluator.target[client].id], sort_keys=True) for n, client in jobs]
     journal = Journal(run_dir, setting)
     missing = [index for index, key in enumerate(keys) if key not in journal.rows]
@@ -92,20 +92,20 @@ def compare(
         if progress is not None:
             progress(len(jobs) - len(missing) + position + 1, len(jobs))
     info = evaluator.target[0].info
-    run = bare_run(info.name, setting["images"], info.classes, people)
+    run = bare_run(info.name, setting["images"], info.classes, described)
     run |= {"seed": evaluator.seed, "config": stream_config(setting), "setting": setting}
     rows = [journal.rows[key] for key in keys]
     for number, (method, _) in enumerate(methods):
-        own = rows[number * len(clients) : (number + 1) * len(clients)]
-        run["entries"].append(bare_entry(method.name, method.name, asdict(method), columns(own)))
+        method_rows = rows[number * len(clients) : (number + 1) * len(clients)]
+        run["entries"].append(bare_entry(method.name, method.name, asdict(method), columns(method_rows)))
     return Comparison(run)
 
 
-def _check_once(names: Sequence[str]) -> None:
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
+def _check_distinct(names: Sequence[str]) -> None:
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(
-            f"{', '.join(twice)} comes more than once, and rows are told apart by the method's name: compare "
-            "each variant on its own, or use a recipe, whose entries have labels"
+            f"{', '.join(repeated)} occurs more than once, but the method's name identifies a row: compare "
+            "variants separately, or use a recipe, whose entries have labels"
         )
 
 
@@ -113,34 +113,32 @@ def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, so
     adapter, name = method.adapter(model, source_info), evaluator.target[client].id
     batches = evaluator.stream(client)[0]
     try:
-        figures, seconds = evaluator.judge(client, adapter)
+        metrics, seconds = evaluator.judge(client, adapter)
     except BatchError as error:
-        reason = _fault_of(model, batches) or error
+        reason = _model_error(model, batches) or error
         raise BatchError(f"{method.name} fails at client {name!r}: {reason}") from error
     cost = seconds / plain_seconds(model, batches)
     return {
         "method": method.name,
         "config": asdict(method),
         "client": name,
-        **figures,
+        **metrics,
         "cost": {"time": cost, "extra_bytes": extra_bytes(adapter, model)},
     }
 
 
-def _fault_of(model: nn.Module, batches: Sequence[Tensor]) -> BatchError | None:
-    """Of the global model itself, if its own logits are not finite; no method is to blame for that."""
+def _model_error(model: nn.Module, batches: Sequence[Tensor]) -> BatchError | None:
+    """The error of the unadapted model, if it fails too: then the method is not the cause."""
     try:
         for batch in batches:
             check_finite(plain(model)(batch))
     except BatchError as error:
         return error
-    except Exception:  # what it cannot process at all, the method's own error says best
-        return None
     return None
 
 
 def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:
-    """What all rows have in common; rows of another setting are not taken over."""
+    """What all rows have in common; stored rows of another setting are not reused."""
     images = hashlib.sha256()
     for number in evaluator.clients():
         client = evaluator.target[number]
@@ -160,6 +158,6 @@ def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:
 
 
 def _hash_of(source_info: SourceInfo) -> str:
-    said = [(kind, rates.values.tolist()) for kind, rates in source_info.rates.items()]
-    told = [(name, tensor.tolist()) for name, tensor in source_info.summary.items()]
-    return hashlib.sha256(repr([said, told]).encode()).hexdigest()
+    rates = [(kind, rates.values.tolist()) for kind, rates in source_info.rates.items()]
+    summary = [(name, tensor.tolist()) for name, tensor in source_info.summary.items()]
+    return hashlib.sha256(repr([rates, summary]).encode()).hexdigest()

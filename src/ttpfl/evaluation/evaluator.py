@@ -1,8 +1,9 @@
-"""The evaluator: the one who holds the labels of target clients."""
+"""The evaluator, the only holder of target clients' labels."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -23,24 +24,23 @@ from ttpfl.results.schema import Client, Corruption
 from ttpfl.util.settings_kit import integer
 
 Predictor = Callable[[Tensor], Tensor]
-"""From a batch of images to logits; it may learn from the batch, but gets nothing else."""
+"""Maps a batch of images to logits; it may adapt to the batch, but gets nothing else."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
-    """Runs predictors over target clients' streams and compares with labels that only it knows.
+    """Runs predictors on target clients' streams and compares predictions with the labels.
 
     Args:
-        target: the target clients.
-        answers: their labels.
-        batch_size: images that come at a time; 1 is one at a time.
-        order: "iid" (random), "recorded" (as the client has its samples), "label-sorted" or "mixed"
-            (classes come and go).
-        seed: of the order.
+        target: The target clients.
+        answers: Their labels.
+        batch_size: The number of images per batch.
+        order: "iid" (random), "recorded" (the client's own), "label-sorted" or "mixed" (classes come and go).
+        seed: The random seed of the order.
 
     >>> from ttpfl.data import federate
-    >>> population, answers, _ = federate("digits", shift="none")
-    >>> evaluator = Evaluator(population.target, answers, batch_size=50)
+    >>> population, labels, _ = federate("digits", shift="none")
+    >>> evaluator = Evaluator(population.target, labels, batch_size=50)
     >>> always_zero = lambda batch: torch.eye(10)[torch.zeros(len(batch), dtype=torch.long)]
     >>> round(evaluator.mean_accuracy(lambda: always_zero), 2)
     0.1
@@ -54,88 +54,85 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         integer(1).check(DataError, batch_size=self.batch_size)
-        order_of(self.order, np.zeros(1, np.int64), (0,))  # its own check
+        order_of(self.order, np.zeros(1, np.int64), (0,))  # checks the name
 
     def clients(self) -> list[int]:
-        """Numbers of the clients whose labels are known."""
+        """The numbers of the clients with labels."""
         return [number for number, client in enumerate(self.target) if self.answers.of(client) is not None]
 
     def described(self) -> list[Client]:
-        """These clients as results have them."""
-        found = [(client, self.labels(client)) for client in map(self.target.__getitem__, self.clients())]
-        if not found:
+        """The clients with labels, for results."""
+        clients = [self.target[number] for number in self.clients()]
+        if not clients:
             names = ", ".join(sorted({client.info.name for client in self.target}))
-            raise DataError(f"nobody knows the labels of the target clients of {names}: nothing to see")
+            raise DataError(f"the target clients of {names} have no labels: there is nothing to evaluate")
         return [
             {
                 "id": client.id,
                 "domain": client.domain,
                 "corruption": cast(Corruption | None, client.corruption and client.corruption._asdict()),
-                "labels": np.bincount(labels, minlength=len(client.info.classes)).tolist(),
+                "labels": np.bincount(self.labels(client), minlength=len(client.info.classes)).tolist(),
                 "size": len(client),
             }
-            for client, labels in found
+            for client in clients
         ]
 
     def judge(self, client: int, predictor: Predictor) -> tuple[dict[str, float], float]:
-        """A predictor's figures over one client's stream, and the seconds that it took."""
+        """A predictor's metrics on one client's stream, and its time in seconds."""
         batches, labels, _ = self.stream(client)
-        begin = time.perf_counter()
+        start = time.perf_counter()
         logits = [predictor(batch) for batch in batches]
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - start
         return figures(torch.cat(logits), torch.from_numpy(labels)), seconds
 
     def labels(self, client: TargetClient) -> NDArray[np.int64]:
-        """Of its images, in their order."""
+        """The labels of a client's images, in their order."""
         labels = self.answers.of(client)
         if labels is None:
-            raise DataError(f"nobody knows the labels of client {client.id!r}")
+            raise DataError(f"client {client.id!r} has no labels")
         return labels
 
     def stream(self, client: int) -> tuple[list[Tensor], NDArray[np.int64], Ids]:
-        """A client's batches in the order in which they come; the labels and ids of their images."""
+        """A client's batches in stream order, and the labels and ids of their images."""
         target = self.target[client]
         order = self.positions(target)
         ids, labels = target.ids[order], self.labels(target)[order]
-        # Copies: what is handed out does not know of the other batches.
+        # Copies, since a view would give access to the other batches.
         batches = [batch.clone() for batch in target.tensor(ids).split(self.batch_size)]
         return batches, labels, ids
 
     def positions(self, client: TargetClient) -> NDArray[np.int64]:
-        """The order of a client's stream, as positions among its samples."""
-        # Samples that were dealt out at random keep their order: shuffling again adds nothing.
+        """The stream order as positions among the client's samples."""
+        # Samples that are already in random order are not shuffled again.
         order = "recorded" if self.order == "iid" and client.shuffled else self.order
         return order_of(order, self.labels(client), (self.seed, *client.id.encode()))
 
     def means(self, fresh: Callable[[], Predictor]) -> tuple[float, float]:
-        """Accuracy and loss over all clients; every one gets a fresh predictor."""
-        found = [self.judge(client, fresh())[0] for client in self.clients()]
-        accuracy, loss = (float(np.mean([one[name] for one in found])) for name in ("accuracy", "loss"))
+        """Mean accuracy and loss over all clients; each gets a fresh predictor."""
+        metrics = [self.judge(client, fresh())[0] for client in self.clients()]
+        accuracy, loss = (float(np.mean([row[name] for row in metrics])) for name in ("accuracy", "loss"))
         return accuracy, loss
 
     def mean_accuracy(self, fresh: Callable[[], Predictor]) -> float:
-        """Over all clients."""
+        """Mean accuracy over all clients."""
         return self.means(fresh)[0]
 
     def of_model(self, model: nn.Module) -> dict[str, float]:
-        """A model that does not adapt; for `train(evaluate=...)`."""
+        """Evaluate a model without adaptation, for `train(evaluate=...)`."""
         accuracy, loss = self.means(lambda: plain(model))
         return {"accuracy": accuracy, "loss": loss}
 
     def of_rates(self, model: nn.Module, rates: Rates) -> dict[str, float]:
-        """A model that adapts with these rates; for `learn(evaluate=...)`."""
-
-        def fresh(mode: Mode) -> Callable[[], Predictor]:
-            return lambda: Personalizer(model, rates, mode=mode)
-
-        figures = {}
+        """Evaluate a model that adapts with these rates, for `learn(evaluate=...)`."""
+        metrics = {}
         for mode in get_args(Mode):
-            figures[mode], figures[f"{mode}_loss"] = self.means(fresh(mode))
-        return figures
+            fresh = partial(Personalizer, model, rates, mode=mode)
+            metrics[mode], metrics[f"{mode}_loss"] = self.means(fresh)
+        return metrics
 
 
 def plain(model: nn.Module) -> Predictor:
-    """A model as a predictor; it should be in evaluation mode."""
+    """A model in evaluation mode as a predictor."""
     runner = Runner(model)
 
     def predict(batch: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""How much a method keeps beside the model."""
+"""Memory of a method in addition to the model."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def extra_bytes(adapter: object, model: nn.Module) -> int:
-    """Bytes of all tensors that an instance holds, less those of one model.
+    """Bytes of all tensors that an adapter holds, minus those of one model.
 
     >>> from ttpfl.methods import SourceInfo, make
     >>> model = nn.Linear(3, 2)

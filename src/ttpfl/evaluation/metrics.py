@@ -1,35 +1,35 @@
-"""How good a client's answers are: the figures of `ttpfl.results.schema` that are no costs."""
+"""Metrics of a client's predictions."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BINS = 15  # of confidence, as usual for the calibration error
+BINS = 15  # of confidence, as is usual for the calibration error
 
 
 def figures(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Compare answers with labels.
+    """Compare predictions with labels.
 
     >>> figures(torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1]))["accuracy"]
     0.5
     """
     logits = logits.double()
     probabilities = logits.softmax(1)
-    right = (logits.argmax(1) == labels).double()
+    correct = (logits.argmax(1) == labels).double()
     return {
-        "accuracy": float(right.mean()),
+        "accuracy": float(correct.mean()),
         "loss": float(F.cross_entropy(logits, labels)),
-        "ece": calibration_error(probabilities.max(1).values, right),
+        "ece": calibration_error(probabilities.max(1).values, correct),
         "entropy": float(torch.special.entr(probabilities).sum(1).mean()),
     }
 
 
-def calibration_error(confidence: Tensor, right: Tensor) -> float:
-    """The mean distance of confidence and accuracy over bins of equal width, weighted by their samples.
+def calibration_error(confidence: Tensor, correct: Tensor) -> float:
+    """The mean gap between confidence and accuracy over bins of equal width, weighted by their samples.
 
     >>> calibration_error(torch.tensor([0.75, 0.75]), torch.tensor([1.0, 0.0]))
     0.25
     """
-    places = (confidence * BINS).long().clamp(max=BINS - 1)
-    gaps = torch.zeros(BINS, dtype=torch.float64).index_add_(0, places, (confidence - right).double())
-    return float(gaps.abs().sum() / len(right))
+    bins = (confidence * BINS).long().clamp(max=BINS - 1)
+    gaps = torch.zeros(BINS, dtype=torch.float64).index_add_(0, bins, (confidence - correct).double())
+    return float(gaps.abs().sum() / len(correct))

@@ -1,7 +1,7 @@
-"""`rows.jsonl`: the rows of a comparison, one per line as they come, each with a checksum of its own.
+"""`rows.jsonl`: the finished rows of a comparison, one per line, each with a checksum.
 
-The first line says what all rows have in common. A line that is damaged or not complete is no row: it is
-computed again. Files of format version 1 have no checksums.
+The first line contains what all rows have in common. Damaged or incomplete rows are computed again. Files of
+format version 1 have no checksums.
 """
 
 import json
@@ -21,25 +21,23 @@ ROWS = "rows.jsonl"
 FORMAT, VERSION = "ttpfl.rows", 2
 
 Row = dict[str, Any]
-"""One method at one client: figures, and under `cost` what differs from run to run."""
+"""One method at one client: metrics, and under `cost` what varies between runs."""
 
 
 class Rows(NamedTuple):
-    """What was found in a file."""
+    """The content of a file."""
 
     setting: dict[str, Any]
-    rows: dict[str, Row]
-    """By key."""
-    complete: bool
-    """Whether every line was sound, and of this version."""
+    rows: dict[str, Row]  # by key
+    complete: bool  # whether every line is intact and of this version
 
 
 class Journal:
-    """The rows of a comparison by key: the sound ones that an earlier run left, and those that are added.
+    """The rows of a comparison by key: intact ones of an earlier run, and new ones.
 
     Args:
-        folder: where they are kept; nowhere if None.
-        setting: what all rows have in common; rows of another setting are not taken over.
+        folder: Where to store them; nowhere if None.
+        setting: What all rows have in common; it must match that of stored rows.
     """
 
     def __init__(self, folder: str | PathLike[str] | None, setting: dict[str, Any]) -> None:
@@ -48,16 +46,16 @@ class Journal:
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        found = read_rows(self._path) or Rows(setting, {}, complete=False)
-        _check_same(self._path, found.setting, setting)
-        self.rows = found.rows
-        if not found.complete:
+        stored = read_rows(self._path) or Rows(setting, {}, complete=False)
+        _check_same(self._path, stored.setting, setting)
+        self.rows = stored.rows
+        if not stored.complete:
             with written_in_one_step(self._path) as file:
-                file.write(head_line(found.setting))
-                file.writelines(row_line(key, row) for key, row in found.rows.items())
+                file.write(head_line(stored.setting))
+                file.writelines(row_line(key, row) for key, row in stored.rows.items())
 
     def add(self, key: str, row: Row) -> None:
-        """Keep a row as soon as it is there."""
+        """Store a finished row."""
         self.rows[key] = row
         if self._path is not None:
             with open(self._path, "ab") as file:
@@ -66,12 +64,10 @@ class Journal:
 
 def _check_same(path: Path, head: dict[str, Any], setting: dict[str, Any]) -> None:
     if head != {name: setting[name] for name in head.keys() & setting}:
-        raise DataError(f"{path} is of another comparison: choose another directory, or delete it")
-    if unsaid := sorted(setting.keys() - head.keys()):
+        raise DataError(f"{path} belongs to another comparison: choose another directory, or delete it")
+    if missing := ", ".join(sorted(setting.keys() - head.keys())):
         log.warning(
-            "%s was written by an earlier version, which did not note %s: make sure that it is as it was",
-            path,
-            ", ".join(unsaid),
+            "%s is of an earlier version, which did not record %s: check that it matches", path, missing
         )
 
 
@@ -90,24 +86,20 @@ def row_line(key: str, row: Row) -> bytes:
 
 
 def read_rows(path: Path) -> Rows | None:
-    """The sound rows in a file; None if it is not there, or if nobody can tell what its rows belong to."""
+    """The intact rows of a file; None if it does not exist or its first line is damaged."""
     if not path.exists():
         return None
     head, *lines = map(_content, read_bytes(path).splitlines(keepends=True) or [b""])
     if isinstance(head, dict) and "format" not in head and CHECKSUM not in head and "model" in head:
         warn_of_old_format(str(path))
-        old = [line for line in lines if _is_old_row(line)]
-        return Rows(head, dict(old), complete=False)
+        return Rows(head, dict(line for line in lines if _is_old_row(line)), complete=False)
     if not is_sound(head) or (head["format"], head["version"]) != (FORMAT, VERSION):
-        log.warning("%s begins with a damaged line: its rows are computed again", path)
+        log.warning("the first line of %s is damaged: its rows are computed again", path)
         return None
-    sound = [line for line in lines if is_sound(line) and line.keys() == {"key", "row", CHECKSUM}]
-    if len(sound) < len(lines):
-        log.warning(
-            "%d rows of %s are damaged or incomplete: they are computed again", len(lines) - len(sound), path
-        )
-    rows = {line["key"]: line["row"] for line in sound}
-    return Rows(head["setting"], rows, complete=len(sound) == len(lines))
+    intact = [line for line in lines if is_sound(line) and line.keys() == {"key", "row", CHECKSUM}]
+    if damaged := len(lines) - len(intact):
+        log.warning("%d rows of %s are damaged or incomplete: they are computed again", damaged, path)
+    return Rows(head["setting"], {line["key"]: line["row"] for line in intact}, complete=not damaged)
 
 
 def _is_old_row(line: Any) -> bool:
@@ -121,7 +113,7 @@ def _line(content: dict[str, Any]) -> bytes:
 
 
 def _content(line: bytes) -> Any:
-    """Of a line that was written in full; else None."""
+    """The content of a complete line; otherwise None."""
     try:
         return parse_json(line) if line.endswith(b"\n") else None
     except ValueError:

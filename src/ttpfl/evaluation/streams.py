@@ -1,4 +1,4 @@
-"""The order of a target client's stream. Only the evaluator can sort by label."""
+"""The order of target clients' streams. Only the evaluator can sort by label."""
 
 from collections.abc import Callable
 
@@ -12,23 +12,23 @@ Order = Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]
 
 
 def _iid(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
-    """In random order."""
+    """Random order."""
     return random.permutation(len(labels))
 
 
 def _recorded(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
-    """As the client has them, which may be class by class."""
+    """The client's own order, which may be class by class."""
     return np.arange(len(labels))
 
 
 def _sorted(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
-    """One class after the other, the classes in random order."""
+    """One class after another, classes in random order."""
     rank = random.permutation(int(labels.max()) + 1)
     return np.argsort(rank[labels], kind="stable")
 
 
 def _mixed(labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
-    """Classes come and go: sorted, but for noise of the size of a class."""
+    """Classes come and go: sorted, with noise of the size of a class."""
     rank = random.permutation(int(labels.max()) + 1)
     place = np.empty(len(labels))
     place[np.argsort(rank[labels], kind="stable")] = np.arange(len(labels))
@@ -40,7 +40,7 @@ ORDERS: dict[str, Order] = {"iid": _iid, "recorded": _recorded, "label-sorted": 
 
 
 def order_of(name: str, labels: NDArray[np.int64], seed: tuple[int, ...]) -> NDArray[np.int64]:
-    """Positions of the samples in the order in which they come.
+    """The positions of the samples in stream order.
 
     >>> order_of("label-sorted", np.array([0, 1, 0, 1]), seed=(0,)).tolist()
     [0, 2, 1, 3]

@@ -1,4 +1,4 @@
-"""What comparisons say: means, differences, spread over seeds, ranks."""
+"""Summaries of comparisons: means, differences, spread over seeds, ranks."""
 
 import math
 import statistics
@@ -16,33 +16,33 @@ BASELINE = "none"
 RESAMPLES = 10_000
 
 Interval = tuple[float, float]
-"""The two ends of a 95 % interval."""
+"""The bounds of a 95 % interval."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method over all clients. Accuracies in percent."""
+    """One method over all clients; accuracies in percent."""
 
     method: str
     accuracy: float
     worst_decile: float
-    """Mean accuracy of the tenth of clients with the lowest."""
+    """Mean accuracy of the lowest tenth of clients."""
     difference: float
-    """To no adaptation, mean over clients."""
+    """Mean difference to no adaptation."""
     interval: Interval | None
-    """Of the difference: 95 %, paired, by resampling clients; None where there is nothing to resample."""
+    """Paired bootstrap interval of the difference; None if there is nothing to resample."""
     harmed: int | None
-    """Clients with a lower accuracy than without adaptation; None if nothing was run without."""
+    """Clients with a lower accuracy than without adaptation; None if that was not run."""
     loss: float
     ece: float
     entropy: float
     time: float
-    """The method's cost, as `ttpfl.results.schema.COST` defines it (median over clients)."""
+    """Median cost, as `ttpfl.results.schema.COST` defines it."""
     extra_bytes: float
 
 
 def lines(comparison: Comparison) -> list[Line]:
-    """A line for each method, in the order of the comparison."""
+    """A line for each method."""
     base = np.array(comparison.of(BASELINE)) if BASELINE in comparison.methods else None
     return [_line(comparison, method, base) for method in comparison.methods]
 
@@ -71,9 +71,7 @@ def _line(comparison: Comparison, method: str, base: NDArray[np.float64] | None)
 
 
 def interval(values: NDArray[np.float64]) -> Interval | None:
-    """The mean's 95 % interval when clients are drawn again, always with the same random numbers.
-
-    A single client cannot vary: it gives no interval, rather than one without width.
+    """The bootstrap interval of the mean, with fixed random numbers; None for a single value.
 
     >>> interval(np.array([1.0, 1.0, 1.0]))
     (1.0, 1.0)
@@ -88,38 +86,38 @@ def interval(values: NDArray[np.float64]) -> Interval | None:
 
 
 class Lead(NamedTuple):
-    """How far one method is ahead of another, in points of accuracy: mean over clients, paired by client."""
+    """The mean difference between two methods in percentage points, paired by client."""
 
     points: float
     interval: Interval | None
 
     @property
     def is_clear(self) -> bool:
-        """Whether the one is ahead in the whole of the interval."""
+        """Whether the whole interval is positive."""
         return self.interval is not None and self.interval[0] > 0
 
 
 def lead(comparison: Comparison, method: str, other: str) -> Lead:
-    """Of `method` over `other`; negative where it is behind."""
+    """The lead of `method` over `other`; negative if it is behind."""
     points = 100 * (np.array(comparison.of(method)) - np.array(comparison.of(other)))
     return Lead(float(points.mean()), interval(points))
 
 
 class Spread(NamedTuple):
-    """A method's accuracy in percent over several seeds, as the paper's tables have it: mean ± deviation.
+    """A method's accuracy in percent over several seeds, printed as mean ± standard deviation.
 
     >>> print(Spread.of([70.0, 72.0, 74.0]), Spread.of([70.0]))
     72.00±2.00 70.00
     """
 
     mean: float
-    """Over seeds, of the mean over clients."""
+    """Mean over seeds of the mean over clients."""
     deviation: float = math.nan
-    """Standard deviation over seeds (of a sample, with n - 1); NaN where it is not known."""
+    """Sample standard deviation over seeds; NaN if unknown."""
 
     @classmethod
     def of(cls, means: Sequence[float]) -> "Spread":
-        """From the mean of each seed."""
+        """The spread of the means of seeds."""
         return cls(statistics.fmean(means), statistics.stdev(means) if len(means) > 1 else math.nan)
 
     def __str__(self) -> str:
@@ -127,27 +125,22 @@ class Spread(NamedTuple):
 
 
 def average_ranks(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean over settings of each method's rank by accuracy; 1 is best, ties share their ranks.
+    """Each method's mean rank by accuracy over settings; 1 is best, ties share their ranks.
 
     >>> average_ranks([{"none": 60.0, "em": 70.0}, {"none": 50.0, "em": 50.0}])
     {'none': 1.75, 'em': 1.25}
     """
-    methods = _methods_of_all(tables)
-    return {method: statistics.fmean(_rank(table, method) for table in tables) for method in methods}
+    if not tables:
+        raise DataError("no settings: pass at least one")
+    for number, table in enumerate(tables):
+        if differing := ", ".join(sorted(set(table) ^ set(tables[0]))):
+            raise DataError(
+                f"settings 0 and {number} do not have the same methods ({differing}): run all of them"
+            )
+    return {method: statistics.fmean(_rank(table, method) for table in tables) for method in tables[0]}
 
 
 def _rank(table: Mapping[str, float], method: str) -> float:
     better = sum(other > table[method] for other in table.values())
     equal = sum(other == table[method] for other in table.values())
     return better + (equal + 1) / 2
-
-
-def _methods_of_all(tables: Sequence[Mapping[str, float]]) -> list[str]:
-    if not tables:
-        raise DataError("no settings: pass at least one")
-    for number, table in enumerate(tables):
-        if odd := sorted(set(table) ^ set(tables[0])):
-            raise DataError(
-                f"settings 0 and {number} do not have the same methods ({', '.join(odd)}): run all of them"
-            )
-    return list(tables[0])

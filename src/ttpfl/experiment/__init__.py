@@ -1,1 +1,1 @@
-"""From a recipe to results: data, global model, rates, tuning and comparison, each kept once it is there."""
+"""From a recipe to results: data, global model, rates, tuning and comparison, each computed only once."""

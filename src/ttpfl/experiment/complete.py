@@ -1,19 +1,19 @@
-"""A recipe in full: what it says, and every default that it leaves."""
+"""A complete recipe, with all defaults."""
 
 from dataclasses import asdict
 
 from ttpfl.experiment.config import NO_KEYS, SECTIONS, Config, Tree, merged
 from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.toml import Default, written
-from ttpfl.methods import Method, make
+from ttpfl.methods import make
 
 HYPER_PARAMETERS = """\
-# Hyper-parameters by label. Where tune.clients is above 0, methods that have a grid take what is best on
-# source clients instead, but for entries with a config of their own."""
+# Hyper-parameters by label. If tune.clients is positive, methods with a grid are tuned on source clients
+# instead, except entries with a config."""
 
 
 def complete(recipe: Recipe) -> str:
-    """As TOML; a recipe that reads it has the same stages.
+    """Format a recipe as TOML, which yields the same stages when it is read.
 
     >>> from ttpfl.experiment.recipe import read
     >>> print(complete(read("demo")).splitlines()[0])
@@ -25,34 +25,35 @@ def complete(recipe: Recipe) -> str:
         "kind": recipe.kind,
         "seeds": recipe.seeds,
     }
-    rest = {key: said for key, said in recipe.tree.items() if key not in (*SECTIONS, "cases", "entries")}
+    rest = {key: item for key, item in recipe.tree.items() if key not in (*SECTIONS, "cases", "entries")}
     if not recipe.compares:
         return written({**top, **rest}, ()).strip()
     last: Tree = {key: recipe.tree[key] for key in ("cases", "entries") if key in recipe.tree}
-    said = written({**top, **rest, **_sections(recipe), **last}, ())
-    return said + _hyper_parameters(recipe).rstrip()
+    return written({**top, **rest, **_sections(recipe), **last}, ()) + _hyper_parameters(recipe).rstrip()
 
 
 def _sections(recipe: Recipe) -> Tree:
     config = Config.of({name: recipe.tree.get(name, {}) for name in SECTIONS}, recipe.seeds[0])
     sections = {name: asdict(getattr(config, name)) for name in SECTIONS}
-    # The clients' stage is found by what is said about them, so that their defaults must not become that.
-    sections["data"] = {"name": config.data.name, **merged(_left(config.data.defaults()), config.data.said())}
+    # Explicit choices identify the population's stage, so defaults are only comments.
+    defaults = _as_comments(config.data.defaults())
+    sections["data"] = {"name": config.data.name, **merged(defaults, config.data.said())}
     return {
-        name: {key: said for key, said in section.items() if key not in NO_KEYS}
+        name: {key: item for key, item in section.items() if key not in NO_KEYS}
         for name, section in sections.items()
     }
 
 
-def _left(defaults: Tree) -> Tree:
-    return {key: _left(said) if isinstance(said, dict) else Default(said) for key, said in defaults.items()}
+def _as_comments(defaults: Tree) -> Tree:
+    return {
+        key: _as_comments(item) if isinstance(item, dict) else Default(item) for key, item in defaults.items()
+    }
 
 
 def _hyper_parameters(recipe: Recipe) -> str:
-    """As comments: an entry that says some of them in its config is not tuned."""
-    lines = {entry.label: Default(_set(make(entry.method, **entry.config))) for entry in recipe.entries}
+    """As comments, since an entry with a config is not tuned."""
+    lines = {}
+    for entry in recipe.entries:
+        config = asdict(make(entry.method, **entry.config))
+        lines[entry.label] = Default({key: item for key, item in config.items() if item is not None})
     return f"\n{HYPER_PARAMETERS}\n{written(lines, ())}"
-
-
-def _set(method: Method) -> Tree:
-    return {name: value for name, value in asdict(method).items() if value is not None}  # TOML has no null

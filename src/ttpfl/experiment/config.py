@@ -1,41 +1,41 @@
-"""One case of a recipe with everything decided: which data, network, training, rates and test."""
+"""All settings of one case: data, network, training, rates, tuning and test."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self, get_type_hints
 
 from ttpfl.data.manifest import as_json
 from ttpfl.data.population_config import PopulationConfig
 from ttpfl.data.registry import client_choices, options
-from ttpfl.errors import RecipeError, TtpflError
+from ttpfl.errors import RecipeError, noted
 from ttpfl.evaluation.streams import ORDERS
 from ttpfl.federation.settings import LearnSettings, TrainSettings, with_new_names
 from ttpfl.util.settings_kit import as_table, integer, one_of
 
 Tree = dict[str, Any]
-"""Tables within tables, as TOML has them."""
+"""Nested tables, as in TOML."""
 
-SEEDED = "seed"  # follows from the recipe's seeds, so that it is not a key of its own
-NO_KEYS = (SEEDED, "workers")  # workers are the machine's business: `ttpfl run --workers`
+SEEDED = "seed"  # set by the recipe's seeds
+NO_KEYS = (SEEDED, "workers")  # workers are set by `ttpfl run --workers`
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set, its options, and the fields of `PopulationConfig` that are not left at its own defaults."""
+    """A data set, its options, and the fields of `PopulationConfig` that differ from the defaults."""
 
     name: str = "cifar10"
     """One of `ttpfl data list`."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the data set itself, such as `image_size`; `ttpfl data info` lists them."""
+    """Options of the data set, such as `image_size`; `ttpfl data info` lists them."""
     choices: Mapping[str, Any] = field(default_factory=dict)
 
     def said(self) -> Tree:
-        """What is not left at a default, as a recipe has it."""
+        """The explicit settings, as in a recipe."""
         return {"options": dict(self.options), **self.choices}
 
     def defaults(self) -> Tree:
-        """What holds for everything that is not said."""
+        """The defaults of all settings."""
         choices = client_choices(self.name)
         del choices[SEEDED]
         return {"options": as_json(options(self.name)), **choices}
@@ -43,12 +43,12 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """A network by name, with fresh weights or those of a file below the data directory."""
+    """A network, with random weights or those of a file."""
 
     name: str = "shallow_cnn"
     """shallow_cnn, resnet18, resnet50, or your own as package.module:function."""
     weights: str | None = None
-    """A file below the data directory, or a path."""
+    """A file in the data directory, or a path."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Tune:
     """Tune baselines' hyper-parameters on this many source clients; 0 uses the defaults."""
 
     clients: Annotated[int, integer(0)] = 0
-    """Source clients to choose on, evenly over all."""
+    """Source clients to tune on, evenly spread over all."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """How the streams of target clients come."""
+    """The streams of target clients."""
 
     batch_size: Annotated[int, integer(1)] = 20
-    """Images that come at a time."""
+    """Images per batch."""
     order: Annotated[str, one_of(*ORDERS)] = "iid"
     """iid (random), recorded, label-sorted or mixed."""
 
@@ -81,7 +81,7 @@ SECTIONS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """All that the results of one case and seed follow from, but for the compared methods.
+    """Everything that determines the results of one case and seed, except the compared methods.
 
     >>> config = Config.of({"data": {"name": "digits", "shift": "label"}, "train": {"rounds": 2}}, seed=1)
     >>> config.train.rounds, config.train.seed, config.data.choices
@@ -102,21 +102,21 @@ class Config:
 
     @classmethod
     def of(cls, tree: Tree, seed: int) -> Self:
-        """Read the sections of a recipe; everything that is not said has its default."""
+        """Read the sections of a recipe; missing keys have their defaults."""
         parts: dict[str, Any] = {}
         for name, kind in SECTIONS.items():
-            said = checked(name, tree.get(name, {}))
+            values = checked(name, tree.get(name, {}))
             if name == "data":
-                own: Tree = {key: said.pop(key) for key in ("name", "options") if key in said}
-                said = {**own, "choices": said}
+                named: Tree = {key: values.pop(key) for key in ("name", "options") if key in values}
+                values = {**named, "choices": values}
             elif SEEDED in kind.__dataclass_fields__:
-                said[SEEDED] = seed
+                values[SEEDED] = seed
             with located(name):
-                parts[name] = kind(**said)
+                parts[name] = kind(**values)
         return cls(seed=seed, **parts)
 
     def flat(self) -> dict[str, Any]:
-        """Every key with its value, as `--set` names them; also those that are left at their defaults.
+        """All values by the keys of `--set`, including defaults.
 
         >>> Config.of({"data": {"name": "cifar100"}}, seed=0).flat()["data.ratio"]
         51.0
@@ -129,14 +129,14 @@ class Config:
 
 
 def checked(section: str, table: Any) -> dict[str, Any]:
-    """A section whose keys are known and whose values have the right types."""
+    """Check the keys and types of a section."""
     if section in ("train", "learn") and isinstance(table, dict):
         table = with_new_names(table)
     return as_table(section, table, keys(section), RecipeError)
 
 
 def keys(section: str) -> dict[str, Any]:
-    """The keys of a section with their types and rules."""
+    """The keys of a section, with types and rules."""
     kind = SECTIONS[section]
     types = get_type_hints(kind, include_extras=True)
     if kind is Data:
@@ -144,25 +144,19 @@ def keys(section: str) -> dict[str, Any]:
     return {name: types[name] for name in types if name not in NO_KEYS}
 
 
-@contextmanager
-def located(where: str) -> Iterator[None]:
-    """Errors of the library that do not know in which part of a recipe they are get it as a note."""
-    try:
-        yield
-    except TtpflError as error:
-        if where:
-            error.add_note(f"in {where}")
-        raise
+def located(place: str) -> AbstractContextManager[None]:
+    """Add the place in a recipe, if any, to errors as a note."""
+    return noted(f"in {place}") if place else nullcontext()
 
 
-def merged(below: Tree, above: Tree) -> Tree:
-    """Both trees in one; where both say something, `above` holds.
+def merged(base: Tree, override: Tree) -> Tree:
+    """Merge two trees; values of `override` win.
 
     >>> merged({"train": {"rounds": 2, "lr": 0.1}}, {"train": {"rounds": 3}})
     {'train': {'rounds': 3, 'lr': 0.1}}
     """
-    both = dict(below)
-    for key, value in above.items():
-        tables = isinstance(value, dict) and isinstance(both.get(key), dict)
-        both[key] = merged(both[key], value) if tables else value
-    return both
+    result = dict(base)
+    for key, value in override.items():
+        tables = isinstance(value, dict) and isinstance(base.get(key), dict)
+        result[key] = merged(base[key], value) if tables else value
+    return result

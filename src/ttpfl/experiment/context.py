@@ -1,4 +1,4 @@
-"""What all stages of an experiment share: the store, the clients in memory, and who watches."""
+"""What all stages of an experiment share: the store, the clients in memory, and progress."""
 
 import json
 from collections.abc import Callable
@@ -17,47 +17,41 @@ from ttpfl.federation.checkpoints.progress import Advance
 from ttpfl.federation.settings import RunSettings
 
 Watch = Callable[[str, str], AbstractContextManager[Advance]]
-"""Given what is being done and what is counted, a context with a function that is told how far it is."""
+"""From a title and the unit that is counted to a context with a function that reports progress."""
 
 
 def unwatched(title: str, unit: str) -> AbstractContextManager[Advance]:
-    """Nobody looks."""
+    """Show no progress."""
     return nullcontext(lambda done, total, figures="", /: None)
 
 
 class ExperimentContext:
-    """Where stages are computed.
+    """What stages need to compute.
 
     Args:
-        store: where they are kept.
-        data_dir: where data is; see `ttpfl.data.load`.
-        workers: processes; one per core if None.
-        watch: shows what is being done.
+        store: Where stages are stored.
+        data_dir: The data directory; see `ttpfl.data.load`.
+        workers: The number of processes; one per core if None.
+        watch: Shows progress.
     """
 
     def __init__(
-        self,
-        store: Store,
-        data_dir: Path | None = None,
-        workers: int | None = None,
-        watch: Watch = unwatched,
+        self, store: Store, data_dir: Path | None = None, workers: int | None = None, watch: Watch = unwatched
     ) -> None:
-        self.store, self.workers, self._watch = store, workers, watch
-        self.stage = ""
-        """Which of how many stages this is, for whoever watches."""
-        self._data_dir = data_dir
+        self.store, self.workers, self._watch, self._data_dir = store, workers, watch, data_dir
+        self.stage = ""  # shown with the progress
         self._clients = lru_cache(maxsize=1)(self._federate)  # one population may fill the memory
 
     def watch(self, title: str, unit: str) -> AbstractContextManager[Advance]:
-        """Whoever watches sees what is done now; the function is told how many of `unit` are done."""
+        """Show progress in units of `unit`."""
         return self._watch(f"{self.stage}: {title}" if self.stage else title, unit)
 
     def clients(self, config: Config) -> Federated:
-        """The population of a case, built and verified; the last one stays in memory."""
+        """The population of a case; the last one stays in memory."""
         return self._clients(json.dumps(population_inputs(config)))
 
-    def _federate(self, said: str) -> Federated:
-        inputs = json.loads(said)
+    def _federate(self, population: str) -> Federated:
+        inputs = json.loads(population)
         with self.watch("building clients", "client") as advance:
             return federate(
                 inputs["name"],
@@ -70,20 +64,20 @@ class ExperimentContext:
             )
 
     def file(self, name: str, key: str) -> Path:
-        """A file below the data directory, or else where its name says; `key` of the recipe names it."""
-        below = data_directory(self._data_dir) / name
-        for place in (below, Path(name)):
-            if place.is_file():
-                return place
+        """A file in the data directory, or at its own path; `key` is its key in the recipe."""
+        path = data_directory(self._data_dir) / name
+        for candidate in (path, Path(name)):
+            if candidate.is_file():
+                return candidate
         raise DataMissingError(
-            f"there is no file {below.absolute()}, which the recipe names as {key}: put it there "
-            f"(--data-dir or {ENVIRONMENT} names another data directory), or use --set {key}=FILE"
+            f"{path.absolute()} does not exist, but the recipe names it as {key}: put it there "
+            f"(--data-dir or {ENVIRONMENT} sets another data directory), or use --set {key}=FILE"
         )
 
     def run_dir(self, settings: RunSettings, shared: Path, own: Path) -> Path:
-        """Where rounds are run: runs that differ in their number of rounds alone share a folder.
+        """The folder for the rounds of a run.
 
-        So a longer run goes on with a shorter one. If the shared one is already further than this one
-        shall go, this one begins anew in its own folder.
+        Runs that differ only in their number of rounds share a folder, so that a longer run continues a
+        shorter one. If the shared folder has more rounds than needed, the run starts in its own.
         """
         return shared if rounds_done(shared) <= settings.rounds else own

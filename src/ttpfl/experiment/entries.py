@@ -1,4 +1,4 @@
-"""From an entry of a recipe to a method that is ready to be compared."""
+"""From an entry of a recipe to a method with its hyper-parameters and rates."""
 
 from ttpfl.experiment import stages
 from ttpfl.experiment.config import Config
@@ -8,20 +8,20 @@ from ttpfl.experiment.stages import Chosen
 from ttpfl.methods import make
 
 
-def chosen(recipe: Recipe, shop: ExperimentContext, case: str, seed: int, entry: MethodSpec) -> Chosen:
-    """An entry's method with its hyper-parameters: the recipe's, or tuned, or the defaults."""
+def chosen(recipe: Recipe, context: ExperimentContext, case: str, seed: int, entry: MethodSpec) -> Chosen:
+    """An entry's method with the recipe's, tuned or default hyper-parameters."""
     config, method = recipe.config(case, seed), make(entry.method, **entry.config)
     rates = rates_of(recipe, case, seed, entry)
-    return Chosen(method, rates) if entry.config else stages.tuned(shop, config, method, rates)
+    return Chosen(method, rates) if entry.config else stages.tuned(context, config, method, rates)
 
 
 def rates_of(recipe: Recipe, case: str, seed: int, entry: MethodSpec) -> Config | None:
-    """Where an entry's rates are learned; None if it needs none."""
+    """The settings with which an entry's rates are learned; None if it needs none."""
     needs = make(entry.method, **entry.config).needs_rates
     return None if needs is None else recipe.rates_config(case, seed, entry, needs)
 
 
 def tunes(recipe: Recipe) -> bool:
-    """Whether hyper-parameters of any entry are chosen."""
+    """Whether any entry is tuned."""
     grids = any(not entry.config and make(entry.method).grid() for entry in recipe.entries)
     return grids and any(recipe.config(case, recipe.seeds[0]).tune.clients for case in recipe.cases)

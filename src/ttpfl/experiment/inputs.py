@@ -1,4 +1,4 @@
-"""What each stage depends on. Numbers of workers and the like do not matter, and are left out."""
+"""The inputs that identify each stage. They exclude what does not affect results, such as workers."""
 
 import hashlib
 import pkgutil
@@ -15,17 +15,17 @@ from ttpfl.models.build import MODELS
 Inputs = dict[str, Any]
 
 STREAMS = 2
-"""Raised when target clients' streams change, so that no figure of earlier streams is used again."""
+"""The version of target clients' streams; results of other versions are not reused."""
 
 
 def population_inputs(config: Config) -> Inputs:
-    """The clients; also what a model's file says about its data."""
+    """The population; model files contain this too."""
     choices = {**config.data.choices, "seed": config.seed}
     return {"name": config.data.name, "options": dict(config.data.options), "choices": choices}
 
 
 def training_inputs(config: Config) -> Inputs:
-    """A run of training, whatever its number of rounds."""
+    """A training run, regardless of its number of rounds."""
     return {
         "data": population_inputs(config),
         "model": {**asdict(config.model), **_network_code(config.model.name)},
@@ -35,23 +35,26 @@ def training_inputs(config: Config) -> Inputs:
 
 
 def model_inputs(config: Config) -> Inputs:
-    """The global model after so many rounds."""
+    """The global model after the configured rounds."""
     return {**training_inputs(config), "rounds": config.train.rounds}
 
 
 def learning_inputs(config: Config) -> Inputs:
-    """A run of rate learning, whatever its number of rounds; its history may look at target clients."""
-    seen = {**_seen(config.test), "streams": STREAMS} if config.learn.eval_every else {}
-    return {"model": model_inputs(config), "learn": _choices(config.learn), **seen}
+    """A run of rate learning, regardless of its number of rounds."""
+    inputs: Inputs = {"model": model_inputs(config), "learn": _choices(config.learn)}
+    if config.learn.eval_every:  # its history depends on target clients
+        inputs |= {} if config.test == Test() else {"test": asdict(config.test)}
+        inputs["streams"] = STREAMS
+    return inputs
 
 
 def rates_inputs(config: Config) -> Inputs:
-    """The rates after so many rounds."""
+    """The rates after the configured rounds."""
     return {**learning_inputs(config), "rounds": config.learn.rounds}
 
 
 def method_inputs(config: Config, method: Method, rates: Config | None) -> Inputs:
-    """A method on a case's model, with rates that may have been learned elsewhere."""
+    """A method on a case's model, with rates that may be learned on another case."""
     return {
         "model": model_inputs(config),
         "method": [method.name, asdict(method)],
@@ -62,35 +65,30 @@ def method_inputs(config: Config, method: Method, rates: Config | None) -> Input
 
 
 def comparison_inputs(config: Config, method: Method, rates: Config | None) -> Inputs:
-    """A method at the target clients, whose streams are those of this version."""
+    """A method at the target clients."""
     return {**method_inputs(config, method, rates), "streams": STREAMS}
 
 
 def tuning_inputs(config: Config, method: Method, rates: Config | None) -> Inputs:
-    """The choice of a method's hyper-parameters."""
+    """The tuning of a method."""
     inputs = method_inputs(config, method, rates)
     return {**inputs, "clients": config.tune.clients, "grid": method.grid()}
 
 
-def _seen(test: Test) -> Inputs:
-    """How target clients' streams come, where that is not as by default."""
-    return {} if test == Test() else {"test": asdict(test)}
-
-
 def _network_code(name: str) -> Inputs:
-    """Of a network of the user's own: the module that its name says, and that which defines it."""
+    """A hash of the code of a user's network: the module that is named, and the one that defines it."""
     if name in MODELS:
         return {}
     return _code(name.partition(":")[0], getattr(pkgutil.resolve_name(name), "__module__", ""))
 
 
 def _code(*modules: str) -> Inputs:
-    """A hash of modules that are not the library's: after a change to them, nothing old is used.
+    """A hash of the user's modules, so that changing them invalidates stages.
 
-    The library itself is known by its version, which is part of every key.
+    The library's own code is identified by its version, which is part of every key.
     """
-    own = sorted({name for name in modules if name.partition(".")[0] != _LIBRARY})
-    files = [file for name in own if (file := getattr(sys.modules.get(name), "__file__", None))]
+    names = sorted({name for name in modules if name.partition(".")[0] != _LIBRARY})
+    files = [file for name in names if (file := getattr(sys.modules.get(name), "__file__", None))]
     if not files:
         return {}
     return {"code": hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()}
@@ -100,7 +98,7 @@ _LIBRARY = __name__.partition(".")[0]
 
 
 def _choices(settings: RunSettings) -> Inputs:
-    """What was chosen other than by default: a setting that is added or renamed changes no key."""
+    """The settings that differ from the defaults, so that new and renamed settings change no key."""
     defaults, old = type(settings)().decisive(), {new: old for old, new in RENAMED.items()}
     chosen = settings.decisive().items()
     return {old.get(name, name): value for name, value in chosen if value != defaults[name]}

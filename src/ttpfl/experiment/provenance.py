@@ -1,4 +1,4 @@
-"""What results were made with."""
+"""The versions and the machine that produce results."""
 
 import platform
 import subprocess
@@ -13,7 +13,7 @@ from ttpfl.util.parallel import cores
 
 
 def versions() -> dict[str, str]:
-    """Of what decides about figures; the commit, too, where the library runs from its repository."""
+    """Versions of the libraries that affect results, and the commit if run from the repository."""
     return {
         "ttpfl": __version__,
         **_commit(),
@@ -24,35 +24,30 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> str:
-    """The processor, cores and memory, where the system tells; nothing that identifies the machine."""
-    told = [_cpu() or platform.machine(), f"{cores()} cores"]
-    memory = _line("/proc/meminfo", "MemTotal")
-    if memory:
-        told.append(f"{round(int(memory.split()[0]) / 2**20)} GB")
-    return ", ".join(told)
+    """The processor, cores and, if known, memory; nothing that identifies the machine."""
+    parts = [_line("/proc/cpuinfo", "model name") or platform.machine(), f"{cores()} cores"]
+    if memory := _line("/proc/meminfo", "MemTotal"):
+        parts.append(f"{round(int(memory.split()[0]) / 2**20)} GB")
+    return ", ".join(parts)
 
 
 @lru_cache(maxsize=1)
 def _commit() -> dict[str, str]:
-    """The commit, with "-dirty" where files differ from it; nothing without a repository, or without git."""
+    """The commit, with "-dirty" if files differ from it; empty without a repository or git."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return {}
-    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # no tags: the hash itself
+    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # the hash, without tags
     command = ["git", "--no-optional-locks", "-C", str(root), *describe]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return {}
-    return {"commit": found}
-
-
-def _cpu() -> str:
-    return _line("/proc/cpuinfo", "model name")
+    return {"commit": result.stdout.strip()}
 
 
 def _line(path: str, name: str) -> str:
-    """What follows `name:` in a file of /proc; empty where there is no such file."""
+    """The value of `name` in a file of /proc; empty if there is no such file."""
     if not Path(path).exists():
         return ""
     lines = (line.partition(":") for line in Path(path).read_text().splitlines())

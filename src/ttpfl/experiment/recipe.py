@@ -1,4 +1,4 @@
-"""Recipes: TOML files that say everything about a table or figure."""
+"""Recipes: TOML files that define everything about a table or figure."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.errors import LimitError, RecipeError
-from ttpfl.experiment.changes import Keys, leaves, parsed, says
+from ttpfl.experiment.changes import Keys, contains, leaves, parsed
 from ttpfl.experiment.checks import check_config, check_finite, check_modules, check_paper, checked_method
 from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, located, merged
 from ttpfl.experiment.toml import dotted
@@ -24,30 +24,30 @@ ENTRY = {"label": str, "method": str, "config": dict, "rates": dict}
 BASE = "paper"  # the preset that changes nothing
 COMPARISON, TOY = "comparison", "toy"
 KINDS = (COMPARISON, TOY)
-OF_TOY = ("title", "question", "kind", "seeds", "paper")  # nothing else decides about the toy example
+TOY_KEYS = ("title", "question", "kind", "seeds", "paper")
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """One line of the comparison: a method, and where its rates come from."""
+    """One line of the comparison: a method, and the settings of its rates."""
 
     label: str
     method: str
     config: Mapping[str, Any]
-    """Hyper-parameters; those of the tuning, or the defaults, where nothing is said."""
+    """Hyper-parameters; tuned or default values where missing."""
     rates: Tree
-    """What is different where its rates are learned: `{"data": {"shift": "label"}}`."""
+    """Settings that differ while its rates are learned: `{"data": {"shift": "label"}}`."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe with its preset and the user's changes merged in."""
+    """A recipe, merged with a preset and the user's changes."""
 
     name: str
     tree: Tree
     preset: str = BASE
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """What the user changed, each by its full key: `{"train.rounds": 10}`."""
+    """The user's changes by full key: `{"train.rounds": 10}`."""
 
     def __post_init__(self) -> None:
         _check(self.tree, self.name)
@@ -58,27 +58,27 @@ class Recipe:
 
     @property
     def compares(self) -> bool:
-        """Whether methods are compared."""
+        """Whether the recipe compares methods."""
         return self.kind == COMPARISON
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The title, or else the name."""
         return str(self.tree.get("title", self.name))
 
     @property
     def kind(self) -> str:
-        """Whether methods are compared, or something else is computed."""
+        """One of `KINDS`."""
         return str(self.tree.get("kind", COMPARISON))
 
     @property
     def seeds(self) -> list[int]:
-        """One run each."""
+        """The random seeds, one run each."""
         return list(self.tree.get("seeds", [0]))
 
     @property
     def cases(self) -> list[str]:
-        """The names of the columns, or of the points of a line."""
+        """The names of the cases to run: columns of a table, or points of a line."""
         cases = list(self.tree.get("cases") or {"": {}})
         only = self.tree.get("only") or cases
         if only != cases and not self.tree.get("cases"):
@@ -89,44 +89,43 @@ class Recipe:
 
     @property
     def entries(self) -> list[MethodSpec]:
-        """What is compared: plain methods by name, then those with something special to them."""
+        """The entries to compare: plain methods, then those with their own settings."""
         plain = [MethodSpec(name, name, {}, {}) for name in self.tree.get("methods", [])]
         return plain + [
-            MethodSpec(said["label"], said["method"], said.get("config", {}), said.get("rates", {}))
-            for said in self.tree.get("entries", [])
+            MethodSpec(entry["label"], entry["method"], entry.get("config", {}), entry.get("rates", {}))
+            for entry in self.tree.get("entries", [])
         ]
 
     @property
     def learns(self) -> bool:
-        """Whether rates are learned for anything that is compared."""
+        """Whether any entry needs learned rates."""
         return any(checked_method(e.label, e.method, e.config).needs_rates for e in self.entries)
 
-    def said_by(self, case: str) -> Tree:
-        """The sections that a case says otherwise."""
+    def overrides(self, case: str) -> Tree:
+        """The settings of a case that override those of the recipe."""
         return dict(self.tree.get("cases", {}).get(case, {}))
 
     def config(self, case: str, seed: int) -> Config:
-        """A case with everything decided."""
-        return Config.of(merged(self._sections(), self.said_by(case)), seed)
+        """All settings of a case."""
+        return Config.of(self._sections(case), seed)
 
     def rates_config(self, case: str, seed: int, entry: MethodSpec, kind: str) -> Config:
-        """Where the rates of an entry are learned: `kind` is what the method needs."""
-        tree = merged(merged(self._sections(), self.said_by(case)), entry.rates)
+        """All settings with which the rates of an entry are learned; `kind` is the method's `needs_rates`."""
+        tree = merged(self._sections(case), entry.rates)
         return Config.of(merged(tree, {} if kind == "all" else {"learn": {"only": kind}}), seed)
 
     @property
     def hash(self) -> str:
-        """Of everything that it says."""
-        return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()
+        """The hash of the merged recipe."""
+        return _hash(self.tree)
 
     @property
     def folder(self) -> str:
-        """What the folder of its results is called: those of other changes are kept apart."""
-        said = hashlib.sha256(json.dumps(self.changes, sort_keys=True).encode()).hexdigest()
-        return f"{self.name}-{self.preset}" + (f"-{said[:8]}" if self.changes else "")
+        """The name of the results' folder, which depends on preset and changes."""
+        return f"{self.name}-{self.preset}" + (f"-{_hash(self.changes)[:8]}" if self.changes else "")
 
     def _check_case(self, case: str) -> None:
-        """Before hours of training, and not after them."""
+        """Find mistakes before hours of training."""
         config = self.config(case, 0)
         check_config(config)
         for entry in self.entries:
@@ -136,12 +135,16 @@ class Recipe:
                 with located(f"rates of {entry.label!r}"):
                     check_config(self.rates_config(case, 0, entry, "all"))
 
-    def _sections(self) -> Tree:
-        return {name: self.tree.get(name, {}) for name in SECTIONS}
+    def _sections(self, case: str) -> Tree:
+        return merged({name: self.tree.get(name, {}) for name in SECTIONS}, self.overrides(case))
+
+
+def _hash(tree: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
 def read(recipe: str | PathLike[str], preset: str | None = None, changes: Iterable[str] = ()) -> Recipe:
-    """The recipe in a file, or that of a name that comes along, with a preset and `key=value` changes.
+    """Read a recipe by file or built-in name, with a preset and `key=value` changes.
 
     >>> read("demo").title
     'Digits from four sources: one held out'
@@ -152,21 +155,21 @@ def read(recipe: str | PathLike[str], preset: str | None = None, changes: Iterab
     """
     path = find_file(recipe)
     trees = _presets(path)
-    for name, tree in trees.items():  # all of them: a mistake shall not wait until its preset is chosen
+    for name, tree in trees.items():  # check all presets, not only the chosen one
         with located("" if name == BASE else f"preset {name}"):
             Recipe(path.stem, tree, name)
-    chosen = BASE if preset is None else preset
-    tree = find("preset", chosen, trees, RecipeError, f"of {path.stem}")
-    made: dict[Keys, Any] = {}
+    preset = BASE if preset is None else preset
+    tree = find("preset", preset, trees, RecipeError, f"of {path.stem}")
+    changed: dict[Keys, Any] = {}
     for change in map(parsed, changes):
         for keys, value in leaves(change):
-            if keys in made:
-                raise RecipeError(f"--set {dotted(keys)} is both {made[keys]!r} and {value!r}: leave out one")
-            made[keys] = value
+            if keys in changed:
+                raise RecipeError(f"--set {dotted(keys)} is both {changed[keys]!r} and {value!r}: remove one")
+            changed[keys] = value
         tree = merged(tree, change)
-    found = Recipe(path.stem, tree, chosen, {dotted(keys): value for keys, value in made.items()})
-    _check_reach(found, made, trees[chosen].get("cases", {}))
-    return found
+    result = Recipe(path.stem, tree, preset, {dotted(keys): value for keys, value in changed.items()})
+    _check_effect(result, changed, trees[preset].get("cases", {}))
+    return result
 
 
 def presets(recipe: str | PathLike[str]) -> list[str]:
@@ -175,44 +178,42 @@ def presets(recipe: str | PathLike[str]) -> list[str]:
 
 
 def find_file(recipe: str | PathLike[str]) -> Path:
-    """A recipe's file: a path, or a name of those that come along."""
+    """The file of a recipe, by path or built-in name."""
     path = Path(recipe)
     if path.suffix.lower() == ".toml":
         if not path.exists():
-            raise RecipeError(f"there is no recipe {path}. Those that come along: {', '.join(known())}")
+            raise RecipeError(f"there is no recipe {path}. Built-in recipes: {', '.join(known())}")
         return path
     return find("recipe", str(recipe), {name: folder() / f"{name}.toml" for name in known()}, RecipeError)
 
 
 def known() -> list[str]:
-    """The names of the recipes that come along."""
+    """The names of the built-in recipes."""
     return sorted(path.stem for path in folder().glob("*.toml"))
 
 
 def folder() -> Path:
-    """Where the recipes are: in an installed package, or in the repository."""
+    """The folder of the recipes, in the installed package or in the repository."""
     package = Path(__file__).parents[1]
     return next(place for place in (package / "recipes", package.parents[1] / "recipes") if place.is_dir())
 
 
 def _presets(path: Path) -> dict[str, Tree]:
-    """What a file says with each of its presets; the first is the recipe as it stands."""
+    """The recipe merged with each of its presets; the first one is the recipe itself."""
     try:
         tree = read_toml(path)
     except LimitError:
         raise
     except ValueError as error:
-        raise RecipeError(f"{path} is not sound TOML: {error}") from None
-    said = as_type("presets", tree.pop("presets", {}), dict[str, dict[str, Any]], RecipeError)
-    if BASE in said:
-        raise RecipeError(
-            f"presets.{BASE} is in {path}, but that is the recipe as it stands: use another name"
-        )
-    return {BASE: tree, **{name: merged(tree, said[name]) for name in said}}
+        raise RecipeError(f"{path} is not valid TOML: {error}") from None
+    trees = as_type("presets", tree.pop("presets", {}), dict[str, dict[str, Any]], RecipeError)
+    if BASE in trees:
+        raise RecipeError(f"presets.{BASE} in {path} is the name of the recipe itself: use another name")
+    return {BASE: tree, **{name: merged(tree, preset) for name, preset in trees.items()}}
 
 
 def _check(tree: Tree, name: str) -> None:
-    """The keys and the kinds of their values, whatever the cases make of them."""
+    """Check keys and types."""
     as_table("", tree, TOP, RecipeError)
     check_finite(tree)
     check_known("kind", tree.get("kind", COMPARISON), KINDS, RecipeError, "of recipe")
@@ -223,55 +224,48 @@ def _check(tree: Tree, name: str) -> None:
     check_paper(tree.get("paper", {}), None if toy else tree.get("cases") or [""])
     if toy:
         for key in tree:
-            check_known("key", key, OF_TOY, RecipeError, "in a recipe of kind toy")
+            check_known("key", key, TOY_KEYS, RecipeError, "in a recipe of kind toy")
         return
     for section in SECTIONS:
         checked(section, tree.get(section, {}))
-    for case, said in tree.get("cases", {}).items():
-        _check_sections(f"cases.{case}", said)
-    _check_lines(tree, name)
+    for case, sections in tree.get("cases", {}).items():
+        _check_sections(f"cases.{case}", sections)
+    _check_entries(tree, name)
 
 
-def _check_lines(tree: Tree, name: str) -> None:
-    """What is compared: every line has a label of its own, and a method."""
+def _check_entries(tree: Tree, name: str) -> None:
+    """Check that every entry has a method and a distinct label."""
     entries = tree.get("entries", [])
-    for number, said in enumerate(entries):
-        as_table(f"entries[{number}]", said, ENTRY, RecipeError)
+    for number, entry in enumerate(entries):
+        as_table(f"entries[{number}]", entry, ENTRY, RecipeError)
         for key in ("label", "method"):
-            if not said.get(key):
-                raise RecipeError(f"entries[{number}] has no {key}: {said}")
-        _check_sections(f"rates of {said['label']!r}", said.get("rates", {}))
+            if not entry.get(key):
+                raise RecipeError(f"entries[{number}] has no {key}: {entry}")
+        _check_sections(f"rates of {entry['label']!r}", entry.get("rates", {}))
     methods = as_type("methods", tree.get("methods", []), list[str], RecipeError)
-    labels = [*methods, *(said["label"] for said in entries)]
+    labels = [*methods, *(entry["label"] for entry in entries)]
     if not labels:
-        raise RecipeError(f"{name} compares nothing: give methods, such as methods = ['none', 'atp-batch']")
-    if twice := {label for label in labels if labels.count(label) > 1}:
-        raise RecipeError(f"{sorted(twice)[0]!r} is compared twice in {name}: give it another label")
+        raise RecipeError(f"{name} compares nothing: add methods, such as methods = ['none', 'atp-batch']")
+    if repeated := sorted(label for label in labels if labels.count(label) > 1):
+        raise RecipeError(f"{repeated[0]!r} is compared twice in {name}: choose another label")
 
 
-def _check_sections(where: str, said: Any) -> None:
-    for section, table in as_table(where, said, dict.fromkeys(SECTIONS, dict), RecipeError).items():
+def _check_sections(place: str, sections: Any) -> None:
+    for section, table in as_table(place, sections, dict.fromkeys(SECTIONS, dict), RecipeError).items():
         checked(section, table)
 
 
-def _check_reach(recipe: Recipe, changed: Iterable[Keys], cases: Tree) -> None:
-    """A change that no case takes notice of is a mistake: the results would claim that it was made.
-
-    So is one to a case that the file does not have (but one without cases may be given some).
-    """
+def _check_effect(recipe: Recipe, changed: Iterable[Keys], cases: Tree) -> None:
+    """Reject changes without effect, which the results would claim, and changes of unknown cases."""
     for path in changed:
-        of_cases = path[0] == "cases" and len(path) > 1
-        if of_cases and cases:
+        prefix = f"--set {dotted(path)} changes nothing:"
+        in_case = path[0] == "cases" and len(path) > 1
+        if in_case and cases:
             check_known("case", path[1], cases, RecipeError)
-        if of_cases and path[1] not in recipe.cases:
-            run = ", ".join(recipe.cases)
-            raise RecipeError(f"--set {dotted(path)} changes nothing: of the cases, only {run} will be run")
-        if "learn" in (path[2:3] if of_cases else path[:1]) and not recipe.learns:
-            raise RecipeError(
-                f"--set {dotted(path)} changes nothing: no method that is compared has rates to learn"
-            )
-        if path[0] in SECTIONS and all(says(recipe.said_by(case), path) for case in recipe.cases):
+        if in_case and path[1] not in recipe.cases:
+            raise RecipeError(f"{prefix} only these cases are run: {', '.join(recipe.cases)}")
+        if "learn" in (path[2:3] if in_case else path[:1]) and not recipe.learns:
+            raise RecipeError(f"{prefix} no compared method needs learned rates")
+        if path[0] in SECTIONS and all(contains(recipe.overrides(case), path) for case in recipe.cases):
             instead = dotted(("cases", recipe.cases[0], *path))
-            raise RecipeError(
-                f"--set {dotted(path)} changes nothing, since every case says its own: set {instead}"
-            )
+            raise RecipeError(f"{prefix} every case overrides it; use --set {instead}")

@@ -1,10 +1,9 @@
 """Running a recipe: all cases and seeds through all stages, to one file of results."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import cast
@@ -28,17 +27,14 @@ log = logging.getLogger("ttpfl")
 
 CLIENTS, TRAINING, LEARNING, TUNING, COMPARING = "clients", "training", "learning", "tuning", "comparing"
 
-Begin = Callable[[str], None]
-"""Told which of a run's stages comes now."""
 
+def run(recipe: Recipe, context: ExperimentContext, out: Path, command: str = "") -> Results:
+    """Compute missing stages and write `results.json` and `samples.json` into `out`.
 
-def run(recipe: Recipe, shop: ExperimentContext, out: Path, command: str = "") -> Results:
-    """Compute what is not there yet, and write `results.json` and `samples.json` into `out`.
-
-    Interrupted at any point, it goes on there when it is called again.
+    If interrupted, call it again to resume.
     """
     out.mkdir(parents=True, exist_ok=True)
-    runs, shown = KINDS[recipe.kind](recipe, shop), samples(recipe, shop)
+    runs, images = KINDS[recipe.kind](recipe, context), samples(recipe, context)
     results = {
         "format": FORMAT,
         "recipe": {
@@ -54,132 +50,132 @@ def run(recipe: Recipe, shop: ExperimentContext, out: Path, command: str = "") -
         "made": {
             **versions(),
             "machine": machine(),
-            "seconds": _rounded(shop.store.seconds),
-            "stages": shop.store.versions,
+            "seconds": {stage: round(value, 1) for stage, value in context.store.seconds.items()},
+            "stages": context.store.versions,
         },
         "paper": recipe.tree.get("paper", {}),
         "runs": runs,
     }
-    if shown:
-        write(out / SAMPLES, shown)
+    if images:
+        write(out / SAMPLES, images)
     else:
-        (out / SAMPLES).unlink(missing_ok=True)  # of methods that were compared before
+        (out / SAMPLES).unlink(missing_ok=True)  # of an earlier choice of methods
     return cast(Results, write(out / RESULTS, results))
 
 
-def compared(recipe: Recipe, shop: ExperimentContext) -> list[Run]:
+def compared(recipe: Recipe, context: ExperimentContext) -> list[Run]:
     """Methods at the target clients of every case and seed.
 
-    A line that fails does not keep the others from being computed; but results without it would look as if
-    nobody had asked for it, so that there are none until it works, or is left out.
+    If an entry fails, all others are still computed. Then an error is raised, since results without that
+    entry would be incomplete.
     """
-    for case in recipe.cases:  # before populations are built, which takes long
-        stages.weights_file(shop, recipe.config(case, recipe.seeds[0]))
+    for case in recipe.cases:  # before building populations, which takes long
+        stages.weights_file(context, recipe.config(case, recipe.seeds[0]))
     runs, failures = list[Run](), list[str]()
     for number, (case, seed) in enumerate(product(recipe.cases, recipe.seeds)):
-        with located(_place(case, seed)):
-            begin = partial(_begin, recipe, shop, number, _place(case, seed))
-            runs.append(run_case(recipe, shop, case, seed, failures, begin))
+        case_run = _CaseRun(recipe, context, case, seed, number, failures)
+        with located(case_run.place):
+            runs.append(case_run.compute())
     if failures:
         raise MethodError(
-            f"{'; '.join(failures)}. All other lines are computed and kept: change those that fail, or leave "
-            "them out (methods, entries), and run again"
+            f"{'; '.join(failures)}. All other entries are computed and stored: change or remove those that "
+            "fail (methods, entries), and run again"
         )
     return runs
 
 
-def run_case(
-    recipe: Recipe, shop: ExperimentContext, case: str, seed: int, failures: list[str], begin: Begin
-) -> Run:
-    """One case and seed: the clients, the model, and every entry at every target client."""
-    config = recipe.config(case, seed)
-    begin(CLIENTS)
-    people = stages.population(shop, config)
-    if recipe.learns:
-        sources = shop.clients(config).population.source
-        ClientPool(sources).cohort(config.learn.cohort)  # an error now, and not after training
-    begin(TRAINING)
-    return {
-        "case": case,
-        "seed": seed,
-        "config": config.flat(),
-        "population": people["population"],
-        "clients": people["clients"],
-        "training": stages.trained(shop, config)["history"],
-        "entries": _entries(recipe, shop, case, seed, failures, begin),
-    }
+@dataclass(frozen=True)
+class _CaseRun:
+    """One case and seed."""
+
+    recipe: Recipe
+    context: ExperimentContext
+    case: str
+    seed: int
+    number: int  # among all runs
+    failures: list[str]  # of all runs
+
+    @property
+    def place(self) -> str:
+        return f"case {self.case}, seed {self.seed}" if self.case else f"seed {self.seed}"
+
+    def compute(self) -> Run:
+        """The clients, the model, and every entry at every target client."""
+        context, config = self.context, self.recipe.config(self.case, self.seed)
+        self._begin(CLIENTS)
+        population = stages.population(context, config)
+        if self.recipe.learns:
+            sources = context.clients(config).population.source
+            ClientPool(sources).cohort(config.learn.cohort)  # raises an error before training
+        self._begin(TRAINING)
+        return {
+            "case": self.case,
+            "seed": self.seed,
+            "config": config.flat(),
+            "population": population["population"],
+            "clients": population["clients"],
+            "training": stages.trained(context, config)["history"],
+            "entries": self._entries(config),
+        }
+
+    def _entries(self, config: Config) -> list[MethodResult]:
+        """Every entry through all stages, up to the first that fails."""
+        able, ready, results = list[MethodSpec](), list[tuple[MethodSpec, Chosen]](), list[MethodResult]()
+        self._begin(LEARNING)
+        for entry in self.recipe.entries:
+            with self._attempt(entry):
+                if (rates := rates_of(self.recipe, self.case, self.seed, entry)) is not None:
+                    stages.learned(self.context, rates)
+                able.append(entry)
+        self._begin(TUNING)
+        for entry in able:
+            with self._attempt(entry):
+                ready.append((entry, chosen(self.recipe, self.context, self.case, self.seed, entry)))
+        self._begin(COMPARING)
+        with self.context.watch("comparing methods", "evaluation") as advance:
+            for number, (entry, choice) in enumerate(ready):
+
+                def progress(done: int, total: int, number: int = number, label: str = entry.label) -> None:
+                    advance(number * total + done, len(ready) * total, label)
+
+                with self._attempt(entry):
+                    results.append(_result(self.context, config, entry, choice, progress))
+        return results
+
+    def _begin(self, stage: str) -> None:
+        """Show the number of the stage among those of all cases and seeds."""
+        recipe = self.recipe
+        planned = [CLIENTS, TRAINING, *[LEARNING] * recipe.learns, *[TUNING] * tunes(recipe), COMPARING]
+        runs = len(recipe.cases) * len(recipe.seeds)
+        if stage in planned:
+            number = self.number * len(planned) + planned.index(stage) + 1
+            place = f" ({self.place})" if runs > 1 else ""
+            self.context.stage = f"stage {number} of {runs * len(planned)}{place}"
+
+    @contextmanager
+    def _attempt(self, entry: MethodSpec) -> Iterator[None]:
+        """Record errors of an entry as text; the error itself would keep the population in memory."""
+        try:
+            with located(entry.label):
+                yield
+        except (BatchError, MethodError, FederationError, RatesError) as error:
+            failure = f"{entry.label} ({self.place}): {error}"
+            self.failures.append(failure)
+            log.warning("%s; continuing with the other entries", failure)
 
 
-def _entries(
-    recipe: Recipe, shop: ExperimentContext, case: str, seed: int, failures: list[str], begin: Begin
-) -> list[MethodResult]:
-    """Every entry through all stages; one that fails is noted, and goes no further."""
-
-    def trying(entry: MethodSpec) -> AbstractContextManager[None]:
-        return _put_off(failures, entry.label, _place(case, seed))
-
-    begin(LEARNING)
-    able, ready, entries = list[MethodSpec](), list[tuple[MethodSpec, Chosen]](), list[MethodResult]()
-    for entry in recipe.entries:
-        with trying(entry):
-            if (rates := rates_of(recipe, case, seed, entry)) is not None:
-                stages.learned(shop, rates)
-            able.append(entry)
-    begin(TUNING)
-    for entry in able:
-        with trying(entry):
-            ready.append((entry, chosen(recipe, shop, case, seed, entry)))
-    begin(COMPARING)
-    with shop.watch("comparing methods", "evaluation") as advance:
-        for number, (entry, found) in enumerate(ready):
-
-            def progress(done: int, of: int, number: int = number, label: str = entry.label) -> None:
-                advance(number * of + done, len(ready) * of, label)
-
-            with trying(entry):
-                entries.append(_compared(shop, recipe.config(case, seed), entry, found, progress))
-    return entries
-
-
-def _begin(recipe: Recipe, shop: ExperimentContext, run: int, place: str, stage: str) -> None:
-    """Tell whoever watches which stage of how many this is, over all cases and seeds."""
-    planned = [CLIENTS, TRAINING, *[LEARNING] * recipe.learns, *[TUNING] * tunes(recipe), COMPARING]
-    runs = len(recipe.cases) * len(recipe.seeds)
-    if stage in planned:
-        number = run * len(planned) + planned.index(stage) + 1
-        shop.stage = f"stage {number} of {runs * len(planned)}" + (f" ({place})" if runs > 1 else "")
-
-
-def _place(case: str, seed: int) -> str:
-    return f"case {case}, seed {seed}" if case else f"seed {seed}"
-
-
-@contextmanager
-def _put_off(failures: list[str], label: str, place: str) -> Iterator[None]:
-    """What a method or its rate learning cannot do is noted; the error itself would keep a population."""
-    try:
-        with located(label):
-            yield
-    except (BatchError, MethodError, FederationError, RatesError) as error:
-        failures.append(f"{label} ({place}): {error}")
-        log.warning("%s (%s): %s; going on with the other lines", label, place, error)
-
-
-def _compared(
-    shop: ExperimentContext, config: Config, entry: MethodSpec, found: Chosen, progress: Progress
+def _result(
+    context: ExperimentContext, config: Config, entry: MethodSpec, choice: Chosen, progress: Progress
 ) -> MethodResult:
+    rates = None if choice.rates is None else stages.learned(context, choice.rates)
     return {
         "label": entry.label,
         "method": entry.method,
-        "config": asdict(found.method),
-        "tuning": cast(Tuning | None, found.tuning),
-        "rates": None if found.rates is None else cast(LearnedRates, stages.learned(shop, found.rates)),
-        **stages.judged(shop, config, found, progress),
+        "config": asdict(choice.method),
+        "tuning": cast(Tuning | None, choice.tuning),
+        "rates": cast(LearnedRates | None, rates),
+        **stages.judged(context, config, choice, progress),
     }
 
 
 KINDS = {COMPARISON: compared, TOY: toy_runs}
-
-
-def _rounded(seconds: dict[str, float]) -> dict[str, float]:
-    return {stage: round(value, 1) for stage, value in seconds.items()}

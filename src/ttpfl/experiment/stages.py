@@ -1,6 +1,5 @@
-"""The stages of an experiment; each asks for those before it, and is computed only once."""
+"""The stages of an experiment; each uses those before it and is computed only once."""
 
-import hashlib
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from ttpfl.experiment.inputs import (
     training_inputs,
     tuning_inputs,
 )
+from ttpfl.experiment.store import file_digest
 from ttpfl.experiment.trial import Prepared, Trial, described, modules_of
 from ttpfl.federation import learn, train
 from ttpfl.federation.checkpoints.progress import Rounds
@@ -34,156 +34,156 @@ from ttpfl.results.runs import columns
 from ttpfl.results.schema import METRICS, Metrics
 from ttpfl.util.parallel import Progress
 from ttpfl.util.randomness import seeded
-from ttpfl.util.reading import open_regular
 
 Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A method as it is compared: with its hyper-parameters, and where its rates were learned."""
+    """A method with its hyper-parameters and the settings with which its rates are learned."""
 
     method: Method
     rates: Config | None
     tuning: Result | None = None
 
 
-def population(shop: ExperimentContext, config: Config) -> Result:
-    """What is known about the clients."""
+def population(context: ExperimentContext, config: Config) -> Result:
+    """The description of the population."""
     inputs = population_inputs(config)
-    found = shop.store.get("population", inputs, lambda _: described(shop.clients(config)))
-    _check_same(shop, config.data.name, found["population"]["digest"], shop.clients(config).manifest.digest)
-    return found
+    result = context.store.get("population", inputs, lambda _: described(context.clients(config)))
+    digest = context.clients(config).manifest.digest
+    _check_same(context, config.data.name, result["population"]["digest"], digest)
+    return result
 
 
-def trained(shop: ExperimentContext, config: Config) -> Result:
-    """How the global model came about."""
+def trained(context: ExperimentContext, config: Config) -> Result:
+    """The history of the global model's training."""
 
     def work(folder: Path) -> Result:
-        clients, answers, manifest = shop.clients(config)
+        clients, labels, manifest = context.clients(config)
         info = clients.info
-        said = arguments_for(config.model.name, len(info.classes), info.image_size)
+        arguments = arguments_for(config.model.name, len(info.classes), info.image_size)
         with seeded(config.seed):
-            begin = load_backbone(build(**said), weights)
-        shared = shop.store.folder("training", training_inputs(config))
-        run_dir = shop.run_dir(config.train, shared, folder)
-        with shop.watch("training the model", "round") as advance:
-            found = train(
-                begin,
+            initial = load_backbone(build(**arguments), weights)
+        shared = context.store.folder("training", training_inputs(config))
+        run_dir = context.run_dir(config.train, shared, folder)
+        with context.watch("training the model", "round") as advance:
+            result = train(
+                initial,
                 clients.source,
-                replace(config.train, workers=shop.workers),
+                replace(config.train, workers=context.workers),
                 run_dir=run_dir,
                 resume=True,
                 callbacks=[Rounds(advance)],
-                evaluate=Evaluator(clients.target, answers).of_model,
+                evaluate=Evaluator(clients.target, labels).of_model,
                 card={
-                    "build": said,
+                    "build": arguments,
                     "data": population_inputs(config),
                     "population": manifest.digest,
                     "signature": asdict(Signature.of(info)),
                 },
             )
-        _take_over(run_dir / "model.safetensors", folder)
-        return {"history": found.history, "weights": digest}
+        _copy_into(folder, run_dir / "model.safetensors")
+        return {"history": result.history, "weights": digest}
 
-    weights = weights_file(shop, config)
-    digest = None
-    if weights is not None:
-        with open_regular(weights) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    found = shop.store.get("model", model_inputs(config), work, files=["model.safetensors"])
-    _check_same(shop, str(weights), found.get("weights"), digest)
-    return found
+    weights = weights_file(context, config)
+    digest = None if weights is None else file_digest(weights)
+    result = context.store.get("model", model_inputs(config), work, files=["model.safetensors"])
+    _check_same(context, str(weights), result.get("weights"), digest)
+    return result
 
 
-def weights_file(shop: ExperimentContext, config: Config) -> Path | None:
-    """Where training begins, if not with fresh weights; an error if that file is missing."""
-    return shop.file(config.model.weights, "model.weights") if config.model.weights else None
+def weights_file(context: ExperimentContext, config: Config) -> Path | None:
+    """The file of initial weights, if any; an error if it is missing."""
+    return context.file(config.model.weights, "model.weights") if config.model.weights else None
 
 
-def _check_same(shop: ExperimentContext, name: str, before: str | None, now: str | None) -> None:
-    """Stages are found by names and settings. What files with these names hold must be as it was."""
+def _check_same(context: ExperimentContext, name: str, before: str | None, now: str | None) -> None:
+    """Raise an error if data changed, since stages are identified by names and settings alone."""
     if before != now:
         raise DataError(
-            f"{name} is not what the stages in {shop.store.root} were computed with: "
-            "remove that folder, or begin elsewhere (--out)"
+            f"{name} has changed since the stages in {context.store.root} were computed: "
+            "remove that folder, or use another one (--out)"
         )
 
 
-def model(shop: ExperimentContext, config: Config) -> nn.Module:
+def model(context: ExperimentContext, config: Config) -> nn.Module:
     """The global model in evaluation mode."""
-    trained(shop, config)
-    path = shop.store.folder("model", model_inputs(config)) / "model.safetensors"
-    return load_model(path, build(**read_card(path)["build"]))[0]  # our own file: its network may be any
+    trained(context, config)
+    path = context.store.folder("model", model_inputs(config)) / "model.safetensors"
+    return load_model(path, build(**read_card(path)["build"]))[0]  # a trusted file, so any network is allowed
 
 
-def learned(shop: ExperimentContext, config: Config) -> Result:
-    """What the rates are, and how they came about."""
+def learned(context: ExperimentContext, config: Config) -> Result:
+    """The rates and their history."""
 
     def work(folder: Path) -> Result:
-        case = trial(shop, config)
-        shared = shop.store.folder("learning", learning_inputs(config))
-        run_dir = shop.run_dir(config.learn, shared, folder)
-        with shop.watch("learning rates", "round") as advance:
-            found = learn(
+        case = trial(context, config)
+        shared = context.store.folder("learning", learning_inputs(config))
+        run_dir = context.run_dir(config.learn, shared, folder)
+        with context.watch("learning rates", "round") as advance:
+            result = learn(
                 case.model,
                 case.clients.population.source,
-                replace(config.learn, workers=shop.workers),
+                replace(config.learn, workers=context.workers),
                 run_dir=run_dir,
                 resume=True,
                 callbacks=[Rounds(advance)],
                 evaluate=lambda rates: case.evaluator.of_rates(case.model, rates),
             )
-        _take_over(run_dir / "rates.safetensors", folder)
-        return {"modules": modules_of(found.rates), "history": found.history}
+        _copy_into(folder, run_dir / "rates.safetensors")
+        return {"modules": modules_of(result.rates), "history": result.history}
 
-    return shop.store.get("rates", rates_inputs(config), work, files=["rates.safetensors"])
-
-
-def rates(shop: ExperimentContext, config: Config) -> Rates:
-    """The rates themselves."""
-    learned(shop, config)
-    return Rates.load(shop.store.folder("rates", rates_inputs(config)) / "rates.safetensors")
+    return context.store.get("rates", rates_inputs(config), work, files=["rates.safetensors"])
 
 
-def tuned(shop: ExperimentContext, config: Config, method: Method, rates: Config | None) -> Chosen:
-    """The method with the hyper-parameters that are best on source clients' validation data."""
+def rates(context: ExperimentContext, config: Config) -> Rates:
+    """The rates as an object."""
+    learned(context, config)
+    return Rates.load(context.store.folder("rates", rates_inputs(config)) / "rates.safetensors")
+
+
+def tuned(context: ExperimentContext, config: Config, method: Method, rates: Config | None) -> Chosen:
+    """The method with the best hyper-parameters on source clients' validation data."""
     if not config.tune.clients or not method.grid():
         return Chosen(method, rates)
 
     def work(folder: Path) -> Result:
-        best, tuning = trial(shop, config, method, rates).tuned(method, config.tune.clients, shop.watch)
+        best, tuning = trial(context, config, method, rates).tuned(method, config.tune.clients, context.watch)
         return {"best": asdict(best), **tuning}
 
-    found = shop.store.get("tuning", tuning_inputs(config, method, rates), work)
-    return Chosen(make(method.name, **found.pop("best")), rates, found)
+    result = context.store.get("tuning", tuning_inputs(config, method, rates), work)
+    return Chosen(make(method.name, **result.pop("best")), rates, result)
 
 
 def judged(
-    shop: ExperimentContext, config: Config, chosen: Chosen, progress: Progress | None = None
+    context: ExperimentContext, config: Config, chosen: Chosen, progress: Progress | None = None
 ) -> Metrics:
-    """How a method does at every target client; `progress` is told how many are done, of how many."""
+    """The metrics of a method at every target client."""
 
     def work(folder: Path) -> Result:
-        case = trial(shop, config, chosen.method, chosen.rates)
-        ready = Prepared(chosen.method, case.source_info(chosen.method))
-        found = case.compared([ready], folder, progress)
-        return {name: found.of(chosen.method.name, name) for name in METRICS}
+        case = trial(context, config, chosen.method, chosen.rates)
+        prepared = Prepared(chosen.method, case.source_info(chosen.method))
+        comparison = case.compared([prepared], folder, progress)
+        return {name: comparison.of(chosen.method.name, name) for name in METRICS}
 
-    found = shop.store.get("comparison", comparison_inputs(config, chosen.method, chosen.rates), work)
-    # Earlier versions kept rows.
-    return columns(found["rows"]) if "rows" in found else cast(Metrics, found)
+    result = context.store.get("comparison", comparison_inputs(config, chosen.method, chosen.rates), work)
+    # Earlier versions stored rows.
+    return columns(result["rows"]) if "rows" in result else cast(Metrics, result)
 
 
 def trial(
-    shop: ExperimentContext, config: Config, method: Method | None = None, learned_at: Config | None = None
+    context: ExperimentContext, config: Config, method: Method | None = None, learned_at: Config | None = None
 ) -> Trial:
     """A case's model and clients, with the rates that a method needs."""
-    known = {} if method is None or learned_at is None else {str(method.needs_rates): rates(shop, learned_at)}
-    return Trial(model(shop, config), shop.clients(config), known, config.test, config.seed, shop.workers)
+    available: dict[str, Rates] = {}
+    if method is not None and learned_at is not None:
+        available[str(method.needs_rates)] = rates(context, learned_at)
+    clients = context.clients(config)
+    return Trial(model(context, config), clients, available, config.test, config.seed, context.workers)
 
 
-def _take_over(file: Path, folder: Path) -> None:
-    """A run that goes on replaces its result, so that a stage needs its own copy."""
+def _copy_into(folder: Path, file: Path) -> None:
+    """Copy a run's result, which the run replaces when it continues."""
     if file.parent != folder:
         shutil.copyfile(file, folder / file.name)

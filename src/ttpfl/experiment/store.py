@@ -1,7 +1,7 @@
-"""Stages that are computed once: each has a folder that is named by a hash of what it depends on.
+"""Stages that are computed once, each in a folder named by a hash of its inputs.
 
-What is kept carries a checksum, and so does every file of a stage: what is damaged is computed again. Stages
-of format version 1 have none, and are taken as they are.
+Results and files of a stage have checksums, and damaged stages are computed again. Stages of format version 1
+have no checksums and are used without this check.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ FORMAT, VERSION = "ttpfl.stage", 2
 DONE, INPUTS, ELAPSED, MADE_WITH = "done.json", "inputs.json", "seconds.json", "made-with.json"
 
 Work = Callable[[Path], dict[str, Any]]
-"""Does a stage's work in its folder, going on with what is there, and gives the result as plain data."""
+"""Computes or resumes a stage in its folder and returns the result as plain data."""
 
 
 @dataclass
 class Store:
-    """Where stages are kept, and which of them had to be computed.
+    """Stores stages and records which ones were computed.
 
     >>> import tempfile
     >>> store = Store(Path(tempfile.mkdtemp()))
@@ -45,132 +45,137 @@ class Store:
 
     root: Path
     computed: list[str] = field(default_factory=list)
-    """The stages that were not there, in the order in which they were computed."""
-    _asked: dict[Path, str] = field(default_factory=dict)
-    _verified: set[Path] = field(default_factory=set)
-    """Stages whose files were compared with their checksums."""
-    _inside: list[float] = field(default_factory=lambda: [0.0])
+    """The computed stages, in order."""
+    _used: dict[Path, str] = field(default_factory=dict)
+    _verified: set[Path] = field(default_factory=set)  # folders whose files match their checksums
+    _nested: list[float] = field(
+        default_factory=lambda: [0.0]
+    )  # seconds within stages that are being computed
 
     def folder(self, stage: str, inputs: Mapping[str, Any]) -> Path:
-        """The place of a stage with these inputs."""
+        """The folder of a stage with these inputs."""
         return self.root / stage / key(stage, inputs)[:20]
 
     def get(
         self, stage: str, inputs: Mapping[str, Any], work: Work, files: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """The result of a stage: what is kept, or what `work` gives now, which leaves `files` behind."""
+        """The result of a stage, stored or computed by `work`, which also creates `files`."""
         folder = self.folder(stage, inputs)
-        done = self._kept(folder, files)
+        done = self._stored(folder, files)
         if done is None:
             folder.mkdir(parents=True, exist_ok=True)
             self.computed.append(stage)
             write(folder / INPUTS, dict(inputs))
             self._compute(folder, work, files)
             done = read(folder / DONE)
-        self._asked[folder] = stage
+        self._used[folder] = stage
         self._verified.add(folder)
         return dict(done["result"])
 
-    def _kept(self, folder: Path, files: Sequence[str]) -> dict[str, Any] | None:
-        """What an earlier run left of a stage, if all of it is sound."""
-        done = kept(folder / DONE)
+    def _stored(self, folder: Path, files: Sequence[str]) -> dict[str, Any] | None:
+        """The stored result of a stage, if it and all files are intact."""
+        done = stored(folder / DONE)
         if done is None:
             return None
-        if "files" not in done:  # of an earlier version, unless its other files are not
-            if CHECKSUM in (kept(folder / INPUTS) or {}):
-                log.warning("%s is damaged, and is not used", folder / DONE)
+        if "files" not in done:  # of an earlier version, unless its other files have checksums
+            if CHECKSUM in (stored(folder / INPUTS) or {}):
+                log.warning("%s is damaged: the stage is computed again", folder / DONE)
                 return None
             warn_of_old_format(str(self.root))
         elif folder not in self._verified and done["files"] != _digests(folder, files):
-            log.warning("a file of the stage in %s is damaged or missing: it is computed again", folder)
+            log.warning("a file in %s is damaged or missing: the stage is computed again", folder)
             return None
         return done
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What the stages that were asked for took, whenever they were computed."""
+        """The time of all used stages, even of stored ones."""
         total: dict[str, float] = {}
-        for folder, stage in self._asked.items():
+        for folder, stage in self._used.items():
             total[stage] = total.get(stage, 0.0) + _elapsed(folder)
         return total
 
     @property
     def versions(self) -> dict[str, list[dict[str, Any]]]:
-        """What the stages that were asked for were computed with; several, if one was interrupted."""
-        found: dict[str, list[dict[str, Any]]] = {}
-        for folder, stage in self._asked.items():
-            known = found.setdefault(stage, [])
-            known += [said for said in _made_with(folder) if said not in known]
-        return found
+        """The versions that computed the used stages; several if one was interrupted."""
+        result: dict[str, list[dict[str, Any]]] = {}
+        for folder, stage in self._used.items():
+            listed = result.setdefault(stage, [])
+            listed += [entry for entry in _made_with(folder) if entry not in listed]
+        return result
 
     def _compute(self, folder: Path, work: Work, files: Sequence[str]) -> None:
-        """Time adds up over interruptions; that of stages which this one waits for is theirs."""
-        before, begin = _elapsed(folder), time.monotonic()
-        if (now := versions()) not in (known := _made_with(folder)):
-            write(folder / MADE_WITH, {"versions": [*known, now]})
-        self._inside.append(0.0)
+        """Add up the time over interruptions, without that of nested stages."""
+        before, start = _elapsed(folder), time.monotonic()
+        if (current := versions()) not in (earlier := _made_with(folder)):
+            write(folder / MADE_WITH, {"versions": [*earlier, current]})
+        self._nested.append(0.0)
         try:
             result = work(folder)
         finally:
-            passed = time.monotonic() - begin
-            own = passed - self._inside.pop()
-            self._inside[-1] += passed
-            write(folder / ELAPSED, {"seconds": before + own})
+            elapsed = time.monotonic() - start
+            seconds = before + elapsed - self._nested.pop()
+            self._nested[-1] += elapsed
+            write(folder / ELAPSED, {"seconds": seconds})
         write(folder / DONE, {"result": result, "files": _digests(folder, files)})
 
 
 def _elapsed(folder: Path) -> float:
-    seconds = (kept(folder / ELAPSED) or {}).get("seconds", 0)
+    seconds = (stored(folder / ELAPSED) or {}).get("seconds", 0)
     return float(seconds) if type(seconds) in (int, float) else 0.0
 
 
 def _made_with(folder: Path) -> list[dict[str, Any]]:
-    found = (kept(folder / MADE_WITH) or {}).get("versions")
-    return found if isinstance(found, list) else []
+    entries = (stored(folder / MADE_WITH) or {}).get("versions")
+    return entries if isinstance(entries, list) else []
 
 
 def _digests(folder: Path, files: Sequence[str]) -> dict[str, str | None]:
-    """SHA-256 of a stage's files; None for one that is not there."""
-    found: dict[str, str | None] = {}
+    """SHA-256 of a stage's files; None for missing ones."""
+    digests: dict[str, str | None] = {}
     for name in files:
         try:
-            with open_regular(folder / name) as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            digests[name] = file_digest(folder / name)
         except OSError:
-            found[name] = None
-    return found
+            digests[name] = None
+    return digests
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def key(stage: str, inputs: Mapping[str, Any]) -> str:
-    """A hash of what a stage depends on; another version of the library computes everything anew."""
-    said = [stage, __version__, inputs]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    """A hash of a stage's inputs and the library's version."""
+    return hashlib.sha256(json.dumps([stage, __version__, inputs], sort_keys=True).encode()).hexdigest()
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """JSON with a checksum, in one step."""
+    """Write JSON with a checksum atomically."""
     with written_in_one_step(path) as file:
         file.write(json.dumps(sealed({"format": FORMAT, "version": VERSION, **content})).encode())
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What `write` wrote, now or in format version 1; a ValueError if it is damaged."""
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise ValueError("it is no table")
-    if "format" not in found and CHECKSUM not in found:
-        return {"result": found} if path.name == DONE else found
-    if not is_sound(found) or (found["format"], found["version"]) != (FORMAT, VERSION):
+    """Read a file of `write` or of format version 1; a ValueError if it is damaged."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError("it is not a table")
+    if "format" not in content and CHECKSUM not in content:
+        return {"result": content} if path.name == DONE else content
+    if not is_sound(content) or (content["format"], content["version"]) != (FORMAT, VERSION):
         raise ValueError("its checksum or its format is wrong")
-    if path.name == DONE and not {"result", "files"} <= found.keys():
+    if path.name == DONE and not {"result", "files"} <= content.keys():
         raise ValueError("it has no result")
-    return found
+    return content
 
 
-def kept(path: Path) -> dict[str, Any] | None:
-    """What `write` wrote, or None if it is not there, or damaged: it can be computed again.
+def stored(path: Path) -> dict[str, Any] | None:
+    """Read a file of `write`; None if it is missing or damaged, since it can be computed again.
 
-    A LimitError is no damage: a limit can be set differently, and then the file is as good as before.
+    A LimitError is not damage: the file is valid under a higher limit.
     """
     try:
         return read(path)
@@ -179,5 +184,5 @@ def kept(path: Path) -> dict[str, Any] | None:
     except LimitError:
         raise
     except (OSError, ValueError, KeyError) as error:
-        log.warning("%s is damaged (%s), and is not used", path, error)
+        log.warning("%s is damaged (%s): it is ignored", path, error)
         return None

@@ -8,55 +8,45 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Default:
-    """A value that nobody said: written as a comment, so that reading it back does not say it either."""
+    """A default, written as a comment, so that it is not set when the text is read."""
 
     value: Any
 
 
 def written(tree: dict[str, Any], path: tuple[str, ...]) -> str:
-    """A tree as TOML: plain values first, then tables; a list of tables has one `[[key]]` for each.
+    """Format a tree: values first, then tables; a list of tables becomes one `[[key]]` for each.
 
-    >>> print(written({"train": {"lr": 0.1, "momentum": Default(0.0)}, "seeds": [0]}, ()))
+    >>> tree = {"train": {"lr": 0.1, "momentum": Default(0.0)}, "seeds": [0], "entries": [{"label": "EM"}]}
+    >>> print(written(tree, ()))
     seeds = [0]
     <BLANKLINE>
     [train]
     lr = 0.1
     # momentum = 0.0
     <BLANKLINE>
-    """
-    lines, tables = [], []
-    for key, said in tree.items():
-        if said is None or said == Default(None):
-            lines.append(f"# {_key(key)} is not set")
-        elif isinstance(said, Default):
-            lines.append(f"# {_key(key)} = {value(said.value)}")
-        elif isinstance(said, dict) and said:
-            tables.append(written(said, (*path, key)))
-        elif isinstance(said, list) and said and all(isinstance(one, dict) for one in said):
-            tables += [_item(one, (*path, key)) for one in said]
-        else:
-            lines.append(f"{_key(key)} = {value(said)}")
-    head = f"\n[{dotted(path)}]\n" if path and lines else ""
-    return head + "\n".join(lines) + ("\n" if lines else "") + "".join(tables)
-
-
-def _item(table: dict[str, Any], path: tuple[str, ...]) -> str:
-    """One of several tables of the same name.
-
-    >>> print(_item({"label": "EM", "config": {"iterations": 2}}, ("entries",)))
-    <BLANKLINE>
     [[entries]]
     label = "EM"
-    config = { iterations = 2 }
     <BLANKLINE>
     """
-    return f"\n[[{dotted(path)}]]\n" + "".join(
-        f"{_key(key)} = {value(said)}\n" for key, said in table.items()
-    )
+    lines, tables = "", ""
+    for key, item in tree.items():
+        if item is None or item == Default(None):
+            lines += f"# {_key(key)} is not set\n"
+        elif isinstance(item, Default):
+            lines += f"# {_key(key)} = {value(item.value)}\n"
+        elif isinstance(item, dict) and item:
+            tables += written(item, (*path, key))
+        elif isinstance(item, list) and item and all(isinstance(table, dict) for table in item):
+            for table in item:
+                tables += f"\n[[{dotted((*path, key))}]]\n"
+                tables += "".join(f"{_key(name)} = {value(part)}\n" for name, part in table.items())
+        else:
+            lines += f"{_key(key)} = {value(item)}\n"
+    return (f"\n[{dotted(path)}]\n" if path and lines else "") + lines + tables
 
 
 def dotted(path: Iterable[str]) -> str:
-    """A key within tables.
+    """A dotted key.
 
     >>> dotted(["cases", "+10", "train"])
     'cases."+10".train'
@@ -65,26 +55,17 @@ def dotted(path: Iterable[str]) -> str:
 
 
 def _key(key: str) -> str:
-    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else _text(key)
+    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else value(key)
 
 
-def value(said: Any) -> str:
-    """A value as TOML has it.
+def value(item: Any) -> str:
+    r"""Format a value. Strings are those of JSON, except for surrogate pairs and DEL, which TOML lacks.
 
-    >>> print(value({"image size": [32, 32]}))
-    { "image size" = [32, 32] }
+    >>> print(value({"image size": [32, "\"😀\x7f\""]}))
+    { "image size" = [32, "\"😀\u007f\""] }
     """
-    if isinstance(said, dict):
-        return "{ " + ", ".join(f"{_key(k)} = {value(v)}" for k, v in said.items()) + " }" if said else "{}"
-    if isinstance(said, (list, tuple)):
-        return "[" + ", ".join(map(value, said)) + "]"
-    return _text(said) if isinstance(said, str) else json.dumps(said)
-
-
-def _text(said: str) -> str:
-    r"""As JSON writes it, but for two things: TOML knows no pairs of surrogates, and no bare DEL.
-
-    >>> print(_text("\"😀\x7f\""))
-    "\"😀\u007f\""
-    """
-    return json.dumps(said, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(item, dict):
+        return "{ " + ", ".join(f"{_key(k)} = {value(v)}" for k, v in item.items()) + " }" if item else "{}"
+    if isinstance(item, (list, tuple)):
+        return "[" + ", ".join(map(value, item)) + "]"
+    return json.dumps(item, ensure_ascii=False).replace("\x7f", "\\u007f")

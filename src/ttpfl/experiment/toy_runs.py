@@ -1,4 +1,4 @@
-"""The toy example of negative rates in the form of other results."""
+"""The toy example as runs of a recipe."""
 
 from typing import cast
 
@@ -12,15 +12,15 @@ SAMPLES = 6000
 LABELS = {"closed form": "closed_form", "sampled": "sampled"}
 
 
-def toy_runs(recipe: Recipe, shop: ExperimentContext) -> list[Run]:
-    """One case for each rate; the new client is the only one."""
-    found: list[Run] = []
+def toy_runs(recipe: Recipe, context: ExperimentContext) -> list[Run]:
+    """One case for each rate, with the new client as the only client."""
+    runs: list[Run] = []
     for seed in recipe.seeds:
         example = toy(ALPHAS, SAMPLES, seed)
         labels = [sum(counts) for counts in example["histograms"]["before"]["testing"].values()]
-        found += [_as_run(line, seed, labels) for line in example["alphas"]]
-        found[-1]["toy"] = cast(ToyExample, example)
-    return found
+        runs += [_as_run(line, seed, labels) for line in example["alphas"]]
+        runs[-1]["toy"] = cast(ToyExample, example)
+    return runs
 
 
 def _as_run(line: dict[str, float], seed: int, labels: list[int]) -> Run:
@@ -29,6 +29,6 @@ def _as_run(line: dict[str, float], seed: int, labels: list[int]) -> Run:
     }  # fmt: skip
     run, config = bare_run("toy", "", ["-1", "+1"], [client]), {"alpha": line["alpha"]}
     for label, key in LABELS.items():
-        figures = cast(Metrics, {**{name: [None] for name in METRICS}, "accuracy": [line[key]]})
-        run["entries"].append(bare_entry(label, "toy", config, figures))
+        metrics = cast(Metrics, {**{name: [None] for name in METRICS}, "accuracy": [line[key]]})
+        run["entries"].append(bare_entry(label, "toy", config, metrics))
     return {**run, "case": f"alpha={line['alpha']:g}", "seed": seed, "config": config}

@@ -1,4 +1,4 @@
-"""Tuning and comparing methods on a trained model, and `ttpfl compare`: a run with one case."""
+"""Tuning and comparing methods on a trained model, also for `ttpfl compare`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from ttpfl.util.parallel import Progress
 
 @dataclass(frozen=True)
 class Prepared:
-    """A method with its hyper-parameters, what it knows from the source side, and how it was tuned."""
+    """A method with its information from source clients and its tuning."""
 
     method: Method
     source_info: SourceInfo
@@ -44,40 +44,40 @@ class Trial:
 
     @property
     def evaluator(self) -> Evaluator:
-        """Who holds the labels of the target clients."""
-        people, answers, _ = self.clients
-        return Evaluator(people.target, answers, self.test.batch_size, self.test.order, self.seed)
+        """The evaluator of the target clients."""
+        population, labels, _ = self.clients
+        return Evaluator(population.target, labels, self.test.batch_size, self.test.order, self.seed)
 
     def source_info(self, method: Method) -> SourceInfo:
-        """What a method knows from the source side."""
+        """A method's information from source clients."""
         source = self.clients.population.source
         return SourceInfo(gather(method, self.model, source, self.test.batch_size, self.workers), self.rates)
 
     def tuned(self, method: Method, clients: int, watch: Watch) -> tuple[Method, Tuning]:
-        """The method with the hyper-parameters that are best on so many source clients' validation data."""
+        """Tune a method on the validation data of this many source clients."""
         streams = [client.validation() for client in evenly(self.clients.population.source, clients)]
         with watch(f"tuning {method.name}", "run") as advance:
-            found = tune(
+            result = tune(
                 method.name, None, self.model, self.source_info, streams,
                 batch_size=self.test.batch_size, workers=self.workers, progress=advance,
             )  # fmt: skip
-        return found.best, {"table": found.table, "at_edge": found.at_edge}
+        return result.best, {"table": result.table, "at_edge": result.at_edge}
 
     def prepared(
         self, methods: Sequence[Method], tune_clients: int, advance: Advance, watch: Watch
     ) -> list[Prepared]:
-        """Tune the methods that have a grid, if there are clients for that, and ask for what methods need."""
-        found = []
+        """Tune methods that have a grid, unless `tune_clients` is 0, and gather summaries."""
+        prepared = []
         for number, method in enumerate(methods, start=1):
             tuned = tune_clients and method.grid()
             best, tuning = self.tuned(method, tune_clients, watch) if tuned else (method, None)
-            found.append(Prepared(best, self.source_info(best), tuning))
+            prepared.append(Prepared(best, self.source_info(best), tuning))
             advance(number, len(methods), method.name)
-        return found
+        return prepared
 
     def compared(self, methods: Sequence[Prepared], folder: Path, progress: Progress | None) -> Comparison:
-        """Run methods over the target clients; interrupted, it goes on with what is in the folder."""
-        pairs = [(one.method, one.source_info) for one in methods]
+        """Compare methods on the target clients; the folder keeps rows of an interrupted comparison."""
+        pairs = [(prepared.method, prepared.source_info) for prepared in methods]
         return compare(
             self.model, self.evaluator, pairs, run_dir=folder, workers=self.workers, progress=progress
         )
@@ -85,12 +85,12 @@ class Trial:
     def results(
         self, methods: Sequence[Prepared], out: Path, trained: Mapping[str, Any], progress: Progress
     ) -> Results:
-        """The same as a run with one case, written to `results.json`; `trained` says how the model was."""
+        """Compare and write `results.json` with one case; `trained` has the settings of training."""
         run, manifest = self.compared(methods, out, progress).run, self.clients.manifest
         run["population"] = described(self.clients)["population"]
-        for entry, one in zip(run["entries"], methods, strict=True):
-            entry["tuning"] = one.tuning
-            if (kind := one.method.needs_rates) is not None:
+        for entry, prepared in zip(run["entries"], methods, strict=True):
+            entry["tuning"] = prepared.tuning
+            if (kind := prepared.method.needs_rates) is not None:
                 entry["rates"] = {"modules": modules_of(self.rates[kind]), "history": []}
         data = {"name": manifest.data["name"], "options": manifest.data["options"], **manifest.config}
         run["config"] |= {f"data.{key}": value for key, value in data.items()}
@@ -100,28 +100,28 @@ class Trial:
 
 
 def described(federated: Federated) -> dict[str, Any]:
-    """A population and its target clients as plain data, for results and reports."""
-    clients, answers, manifest = federated
-    people = Evaluator(clients.target, answers).described()
+    """The population and its target clients as plain data, for results."""
+    clients, labels, manifest = federated
+    target = Evaluator(clients.target, labels).described()
     checks = [
         "no image of a source client is in its training and in its validation data",
         f"the clients are those of the manifest with hash {manifest.digest[:12]}",
     ]
-    if "shift" in manifest.config:  # whoever brings clients of their own knows whose pictures are whose
+    if "shift" in manifest.config:  # not for the user's own clients
         checks.insert(0, "no image belongs both to a source and to a target client")
     summary = {
         "digest": manifest.digest,
         "name": clients.info.name,
         "classes": list(clients.info.classes),
         "source_clients": len(clients.source),
-        "target_clients": len(people),
+        "target_clients": len(target),
         "checks": checks,
     }
-    return {"population": summary, "clients": people}
+    return {"population": summary, "clients": target}
 
 
 def modules_of(rates: Rates) -> list[Module]:
-    """Every module with its rate, for results and reports."""
+    """Every module with its rate, for results."""
     values = rates.by_module()
     return [
         {"name": spec.name, "kind": spec.kind, "block": spec.block, "rate": float(values[spec.name])}

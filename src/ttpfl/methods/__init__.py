@@ -1,7 +1,7 @@
-"""Test-time methods behind one small interface; each has a file of its own."""
+"""Test-time methods behind one small interface; one file or folder each."""
 
 from ttpfl._moved import renamed
-from ttpfl.methods import (  # noqa: F401  (they register)
+from ttpfl.methods import (  # noqa: F401  (importing registers)
     atp,
     bbse,
     bn_adapt,

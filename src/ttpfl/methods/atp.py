@@ -13,7 +13,7 @@ from ttpfl.methods.base import Adapter, Method, SourceInfo, method
 
 @dataclass(frozen=True)
 class _ATP(Method):
-    """Modules move as far as their learned rates say.
+    """Modules move by their learned rates.
 
     Paper: Bao, Wei, Wang and He, "Adaptive Test-Time Personalization for Federated Learning", NeurIPS 2023.
     """
@@ -23,11 +23,11 @@ class _ATP(Method):
     needs_rates: ClassVar[str] = "all"
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
-        """A `Personalizer` with the rates that were learned for it."""
+        """A `Personalizer` with the learned rates."""
         if self.needs_rates not in source_info.rates:
-            there = ", ".join(source_info.rates) or "none"
+            available = ", ".join(source_info.rates) or "none"
             raise MethodError(
-                f"{self.name} needs learned rates of the kind {self.needs_rates!r}; there are: {there}. Pass "
+                f"{self.name} needs learned rates of kind {self.needs_rates!r}; available: {available}. Pass "
                 f"SourceInfo(rates={{{self.needs_rates!r}: ...}}) (--rates on the command line)"
             )
         return Personalized(Personalizer(model, source_info.rates[self.needs_rates], mode=self.mode))
@@ -36,13 +36,13 @@ class _ATP(Method):
 @method("atp-batch")
 @dataclass(frozen=True)
 class ATPBatch(_ATP):
-    """Every module moves along its direction on this batch, as far as its learned rate says."""
+    """Each module moves along its direction on the current batch, scaled by its learned rate."""
 
 
 @method("atp-online")
 @dataclass(frozen=True)
 class ATPOnline(_ATP):
-    """Every module moves along the mean of its directions on all batches so far, as its rate says."""
+    """Each module moves along its mean direction over all batches so far, scaled by its learned rate."""
 
     mode: ClassVar[Mode] = "online"
     stateful = True
@@ -51,7 +51,7 @@ class ATPOnline(_ATP):
 @method("atp-params")
 @dataclass(frozen=True)
 class ATPParams(_ATP):
-    """Learnable tensors alone move, on each batch for itself; the ablation of the paper."""
+    """Only learnable tensors move, independently on each batch (ablation in the paper)."""
 
     needs_rates: ClassVar[str] = "params"
 
@@ -59,19 +59,19 @@ class ATPParams(_ATP):
 @method("atp-stats")
 @dataclass(frozen=True)
 class ATPStats(_ATP):
-    """BatchNorm's running statistics alone move, on each batch for itself; the ablation of the paper."""
+    """Only BatchNorm's running statistics move, independently on each batch (ablation in the paper)."""
 
     needs_rates: ClassVar[str] = "stats"
 
 
 class Personalized(Adapter):
-    """A `Personalizer` behind the methods' interface."""
+    """A `Personalizer` with the interface of a method."""
 
     def __init__(self, personalizer: Personalizer) -> None:
-        self._personalizer = personalizer  # it has a copy of the model of its own
+        self._personalizer = personalizer  # which copies the model
 
     def adapt(self, batch: Any) -> Tensor:
-        """What the personalizer answers."""
+        """The personalizer's logits."""
         logits: Tensor = self._personalizer(batch)
         return logits
 

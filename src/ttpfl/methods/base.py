@@ -1,9 +1,9 @@
-"""One interface for every way to adapt at test time.
+"""The interface of test-time methods.
 
-A method is a frozen dataclass whose fields are its hyper-parameters. On the source side it may ask each
-client for a summary of its labelled validation data; summaries are added up over clients, so they can be
-federated as rates are. At a target client, `personal` makes an instance that sees the client's unlabelled
-batches, one after the other, and answers each with logits.
+A method is a frozen dataclass whose fields are its hyper-parameters. Each source client may compute a summary
+of its labelled validation data; summaries are summed over clients, so they can be federated as rates are. At
+a target client, `adapter` creates an instance that receives the client's unlabelled batches one by one and
+returns their logits.
 """
 
 import warnings
@@ -37,7 +37,7 @@ M = TypeVar("M", bound="type[Method]")
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """What a method knows from the source side."""
+    """Information from the source clients."""
 
     summary: Summary = field(default_factory=dict)
     """The sum of the source clients' summaries."""
@@ -46,67 +46,70 @@ class SourceInfo:
 
 
 class Adapter(ABC):
-    """A method at one client. It works on a copy of the model, which it may change as it likes."""
+    """A method at one client. It works on its own copy of the model."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = own_copy(model)
         self.runner = Runner(self.model)
 
     def __call__(self, batch: Any) -> Tensor:
-        """Logits of an unlabelled batch, after learning from it what the method learns.
+        """Adapt to an unlabelled batch and return its logits.
 
-        A batch that cannot be used (empty, NaN) raises an error, and nothing is learned from it.
+        An unusable batch (empty, NaN) raises an error and changes nothing.
         """
         with isolated():
-            (own,), _ = checked(Inputs((batch,), {})).map(Tensor.clone)  # a model may work on it in place
-            logits = self.adapt(own).detach()
+            (batch,), _ = checked(Inputs((batch,), {})).map(Tensor.clone)  # a model may modify it in place
+            logits = self.adapt(batch).detach()
         if not all_finite(logits):
             raise BatchError(
-                "the logits are not finite: try a smaller step size, or check the model, if its own are not"
+                "the logits are not finite: try a smaller learning rate, or check the unadapted model"
             )
         return logits
 
     @torch.no_grad()
     def plain(self, batch: Any) -> Tensor:
-        """The model's logits by its own operations, if they are finite; else an error."""
+        """The model's logits by its own operations; an error if they are not finite."""
         return check_finite(self.runner.plain(Inputs((batch,), {})))
 
     def fast(self, batch: Any, batch_norm: BatchNorm = BatchNormCall.compute) -> Tensor:
-        """The model's logits in the fastest way known, with `batch_norm` wherever it calls torch's."""
+        """The model's logits by the fastest available operations; `batch_norm` replaces torch's."""
         return self.runner.fast(Inputs((batch,), {}), in_place_of_torch(batch_norm))
 
     @abstractmethod
     def adapt(self, batch: Any) -> Tensor:
-        """The method itself. Gradients are on; parameters require one only if the method says so."""
+        """The method itself. Autograd is on, but parameters require gradients only if the method says so."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget everything learned so far, as between two clients: exactly as if new."""
+        """Restore the initial state, as between two clients."""
+
+
+class StatelessAdapter(Adapter):
+    """A method that treats every batch independently."""
+
+    def reset(self) -> None:
+        """Do nothing: there is no state."""
 
 
 def own_copy(model: nn.Module) -> nn.Module:
-    """A copy in evaluation mode that gives logits and is ready for autograd, also under inference mode."""
-    own = private_copy(model).eval().requires_grad_(False)
-    own.register_forward_hook(_logits_alone)
-    return own
-
-
-def _logits_alone(model: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
-    return logits_of(output)
+    """A copy in evaluation mode that returns logits and supports autograd, even under inference mode."""
+    copy = private_copy(model).eval().requires_grad_(False)
+    copy.register_forward_hook(lambda module, args, output: logits_of(output))
+    return copy
 
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """A way to adapt; its fields are its hyper-parameters, made with `tunable`."""
+    """A test-time method; its fields are its hyper-parameters, defined with `tunable`."""
 
     name: ClassVar[str] = ""
     needs_rates: ClassVar[str | None] = None
-    """Which of the learned rates it cannot do without."""
+    """The kind of learned rates that it requires."""
     stateful: ClassVar[bool] = True
-    """Whether what it answers depends on the batches before. If not, say so: it is tuned faster."""
+    """Whether logits depend on earlier batches. Tuning is faster if they do not."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Accept methods written for 0.1, whose names were other ones."""
+        """Accept methods that use the names of version 0.1."""
         super().__init_subclass__(**options)
         for old, new in (("personal", "adapter"), ("remembers", "stateful"), ("asks_by", "summary_key")):
             if old in vars(cls):
@@ -114,7 +117,7 @@ class Method(ABC):
                 setattr(cls, new, vars(cls)[old])
 
     def __post_init__(self) -> None:
-        """Refuse values beyond their limits; None is a value where it is the default."""
+        """Check the limits; None is valid where it is the default."""
         check_fields(self, MethodError)
 
     @abstractmethod
@@ -122,37 +125,34 @@ class Method(ABC):
         """A fresh instance for one client; the model is not changed."""
 
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
-        """What a source client tells about its labelled validation data; most methods need nothing.
+        """A source client's summary of its labelled validation data; empty by default.
 
-        Summaries of clients are added up.
+        Summaries are summed over clients.
         """
         return {}
 
     @property
     def needs_source(self) -> bool:
-        """Whether source clients have to be asked."""
+        """Whether source clients have to compute summaries."""
         return type(self).summary is not Method.summary
 
     def summary_key(self) -> Any:
-        """What of the hyper-parameters decides about the summaries: where it is the same, they are, too.
-
-        All of them, unless the method knows better.
-        """
+        """The hyper-parameters that summaries depend on: equal keys mean equal summaries. Default: all."""
         return self if self.needs_source else None
 
     @classmethod
     def grid(cls) -> dict[str, tuple[Any, ...]]:
-        """The values that each hyper-parameter is tuned over."""
+        """The values over which each hyper-parameter is tuned."""
         return {entry.name: entry.metadata["grid"] for entry in fields(cls) if entry.metadata.get("grid")}
 
 
 def tunable(default: T, help: str, grid: tuple[T, ...] = (), limit: Rule | None = None) -> T:
-    """A hyper-parameter with its help, the values to choose from on source clients, and what it may be.
+    """A hyper-parameter with its help text, tuning grid and valid values.
 
     >>> from ttpfl.methods.limits import whole_number
     >>> @dataclass(frozen=True)
     ... class Coin(Method):
-    ...     sides: int = tunable(2, "of the coin", limit=whole_number(2))
+    ...     sides: int = tunable(2, "sides of the coin", limit=whole_number(2))
     ...     def adapter(self, model, source_info): ...
     >>> Coin(sides=1)
     Traceback (most recent call last):
@@ -166,9 +166,9 @@ _methods: dict[str, type[Method]] = {}
 
 
 def method(name: str) -> Callable[[M], M]:
-    """Register the decorated class under a name: with that it is in the command line, tables and tests.
+    """Register the decorated class under a name, for the command line, tables and tests.
 
-    Packages of their own register with an entry point in the group "ttpfl.methods" instead.
+    Other packages can instead declare an entry point in the group "ttpfl.methods".
 
     >>> @method("coin")
     ... @dataclass(frozen=True)
@@ -190,23 +190,23 @@ def method(name: str) -> Callable[[M], M]:
 
 
 def names() -> tuple[str, ...]:
-    """All methods, by name; no adaptation, with which they are compared, comes first.
+    """The names of all methods, starting with the baseline "none".
 
     >>> names()[0]
     'none'
     """
-    return tuple(_known())
+    return tuple(_all_methods())
 
 
 def get(name: str) -> type[Method]:
-    """The class of a method, or an error that lists the known ones."""
-    if name in _methods:  # looking for other packages' methods takes longer than all the rest
+    """The class of a method, or an error that lists all methods."""
+    if name in _methods:  # searching entry points takes longer than everything else
         return _methods[name]
-    return find("method", name, _known(), MethodError)
+    return find("method", name, _all_methods(), MethodError)
 
 
 def make(name: str, /, **config: Any) -> Method:
-    """A method by its name, with hyper-parameters other than the defaults.
+    """Create a method; hyper-parameters that are not in `config` have their defaults.
 
     >>> make("nonne")
     Traceback (most recent call last):
@@ -214,13 +214,12 @@ def make(name: str, /, **config: Any) -> Method:
     ttpfl.errors.MethodError: unknown method 'nonne'; did you mean 'none'? Available: none, ...
     """
     cls = get(name)
-    known = [entry.name for entry in fields(cls)]
     for key in config:
-        check_known("hyper-parameter", key, known, MethodError, f"of {name}")
+        check_known("hyper-parameter", key, [field.name for field in fields(cls)], MethodError, f"of {name}")
     return cls(**config)
 
 
-def _known() -> dict[str, type[Method]]:
+def _all_methods() -> dict[str, type[Method]]:
     for point in entry_points(group=ENTRY_POINTS):
         if point.name not in _methods:
             method(point.name)(point.load())
@@ -228,7 +227,7 @@ def _known() -> dict[str, type[Method]]:
 
 
 def add(summaries: Iterable[Summary]) -> Summary:
-    """The sum of summaries, in double precision.
+    """The sum of summaries in double precision.
 
     >>> add([{"n": torch.tensor(1.0)}, {"n": torch.tensor(2.0)}])
     {'n': tensor(3., dtype=torch.float64)}

@@ -1,4 +1,4 @@
-"""EM: the client's label prior by expectation-maximisation."""
+"""EM: the label prior of each batch, by expectation-maximisation."""
 
 import math
 from dataclasses import dataclass
@@ -9,21 +9,20 @@ from torch import Tensor, nn
 
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.methods.base import Adapter, Labelled, Method, SourceInfo, Summary, method, tunable
-from ttpfl.methods.prior import class_counts, estimate, known, smoothed
+from ttpfl.methods.prior import class_counts, estimate, smoothed, source_counts
 from ttpfl.util.settings_kit import BOOLEAN, integer
 
-NOTHING = torch.tensor(-math.inf)
+LOG_ZERO = torch.tensor(-math.inf)
 
 
 @method("em")
 @dataclass(frozen=True)
 class EM(Method):
-    """Predictions are weighted by the label prior that EM finds on this batch; no weight changes.
+    """Weights predictions by a label prior that EM estimates on the batch; no model weight changes.
 
-    The prior is the mean of the predictions,
-    the predictions are the model's own times the prior; and again. That is right for a model trained on
-    balanced classes, as it is taken to be unless `source_prior` asks for the source clients' label counts:
-    then predictions are divided by their prior first, and EM begins with it, at the model's own predictions.
+    Each iteration sets the prior to the mean of the weighted predictions. This assumes a model trained on
+    balanced classes. With `source_prior`, predictions are first divided by the source clients' label prior,
+    and EM starts from that prior.
 
     Paper: Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
     Probabilities: A Simple Procedure", Neural Computation 2002.
@@ -31,43 +30,41 @@ class EM(Method):
 
     stateful = False
 
-    iterations: int = tunable(
-        2, "rounds of expectation and maximisation", grid=(1, 2, 5, 10, 100), limit=integer(1)
-    )
+    iterations: int = tunable(2, "EM iterations", grid=(1, 2, 5, 10, 100), limit=integer(1))
     source_prior: bool = tunable(
-        False, "divide by the source clients' label prior, as the paper of 2002 does", limit=BOOLEAN
+        False, "divide by the source clients' label prior, as in the paper", limit=BOOLEAN
     )
 
     @property
     def needs_source(self) -> bool:
-        """Only for the prior of source clients."""
+        """Only for the source clients' prior."""
         return self.source_prior
 
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
-        """How many labels of each class."""
+        """The number of labels of each class."""
         return {"labels": class_counts(model, batches)} if self.source_prior else {}
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
-        """The model with a prior of its own for every batch."""
+        """The model with an estimated prior for each batch."""
         if not self.source_prior:
-            return _Weighted(model, self, torch.tensor(0.0))
-        complaint = f"{self.name} with source_prior needs the source clients' label counts: ask them"
-        return _Weighted(model, self, smoothed(known(source_info, "labels", complaint)).log())
+            return _EM(model, self, torch.tensor(0.0))
+        message = f"{self.name} with source_prior needs the source clients' label counts: gather summaries"
+        return _EM(model, self, smoothed(source_counts(source_info, "labels", message)).log())
 
 
 @method("em-online")
 @dataclass(frozen=True)
 class EMOnline(EM):
-    """EM with the mean of the priors that were found on all of the client's samples so far."""
+    """EM with the mean of the priors of all the client's samples so far."""
 
     stateful = True
 
 
-class _Weighted(Adapter):
+class _EM(Adapter):
     def __init__(self, model: nn.Module, config: EM, log_source: Tensor) -> None:
         super().__init__(model)
         self._config, self._log_source = config, log_source
-        self._log_total = NOTHING  # of the priors of all samples so far
+        self._log_total = LOG_ZERO  # sum of the priors of all samples so far
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
@@ -81,4 +78,4 @@ class _Weighted(Adapter):
             return (start + log_prior).log_softmax(1)
 
     def reset(self) -> None:
-        self._log_total = NOTHING
+        self._log_total = LOG_ZERO

@@ -1,6 +1,6 @@
-"""What methods that change parameters of their model from batch to batch have in common."""
+"""The base of methods that take gradient steps."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,74 +13,76 @@ from ttpfl.methods.base import Adapter
 from ttpfl.methods.normalisation import BatchNorm, BatchNormCall
 from ttpfl.methods.optimizer import Optimizer, optimizer
 
+Choose = Callable[[nn.Module], Mapping[str, nn.Parameter]]
+"""Selects the parameters to optimize, by state-dict key."""
+
 
 class Learner(Adapter):
-    """Takes steps in some of the model's parameters; `reset` takes all of them back.
+    """Optimizes some of the model's parameters; `reset` restores them.
 
-    Everything that can fail comes before the step: a failed batch changes nothing.
+    Everything that can fail precedes the step: a failed batch changes nothing.
 
     Args:
-        model: the user's, of which a copy is made.
-        choose: picks the parameters that learn, by state-dict key.
-        kind: of the optimizer, "adam" or "sgd".
-        lr: the step size.
+        model: The user's model, which is copied.
+        choose: Selects the parameters to optimize.
+        kind: The optimizer, "adam" or "sgd".
+        lr: The learning rate.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        choose: Callable[[nn.Module], Mapping[str, nn.Parameter]],
-        kind: str,
-        lr: float,
-    ) -> None:
+    def __init__(self, model: nn.Module, choose: Choose, kind: str, lr: float) -> None:
         super().__init__(model)
         self.learning = dict(choose(self.model))
         self.parameters = [parameter.requires_grad_() for parameter in self.learning.values()]
         with torch.inference_mode(False):
-            self.fresh = [parameter.detach().clone() for parameter in self.parameters]
-        self._optimizer: Callable[[], Optimizer] = lambda: optimizer(kind, self.parameters, lr)
+            self.initial = [parameter.detach().clone() for parameter in self.parameters]
+        self._new_optimizer: Callable[[], Optimizer] = lambda: optimizer(kind, self.parameters, lr)
         self.reset()
 
     def forward(self, batch: Any, batch_norm: BatchNorm = BatchNormCall.compute) -> Tensor:
-        """The logits, if they are finite; else an error."""
-        return usable(self.fast(batch, batch_norm))
+        """The logits; an error if they are not finite."""
+        return check_logits(self.fast(batch, batch_norm))
 
     def gradients(self, loss: Tensor) -> tuple[Tensor, ...]:
-        """Of the loss, in the parameters that learn; zeros where it does not depend on them."""
+        """The gradients of the loss; zeros for parameters that it does not depend on."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         if not all(map(all_finite, gradients)):
             raise BatchError("the gradient is not finite on this batch: nothing was learned from it")
         return gradients
 
     def descend(self, loss: Tensor) -> None:
-        """One step down the gradient of the loss."""
+        """Take one optimizer step."""
         self.optimizer.step(self.gradients(loss))
 
-    def put(self, values: Sequence[Tensor]) -> None:
-        """Set the parameters that learn."""
-        with torch.inference_mode(False), torch.no_grad():
-            for parameter, value in zip(self.parameters, values, strict=True):
-                parameter.copy_(value)
+    def set_parameters(self, values: Sequence[Tensor]) -> None:
+        """Set the parameters that are optimized."""
+        copy_values(values, self.parameters)
 
     def reset(self) -> None:
-        """The parameters as they were, and an optimizer that has seen nothing."""
-        self.put(self.fresh)
+        """Restore the initial parameters and create a new optimizer."""
+        self.set_parameters(self.initial)
         with torch.inference_mode(False):
-            self.optimizer = self._optimizer()
+            self.optimizer = self._new_optimizer()
 
 
-def usable(logits: Tensor) -> Tensor:
-    """The logits, if they are finite and of several classes; else an error."""
+def copy_values(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
+    """Copy the values of tensors, even under inference mode."""
+    with torch.inference_mode(False), torch.no_grad():
+        for value, tensor in zip(source, target, strict=True):
+            tensor.copy_(value)
+
+
+def check_logits(logits: Tensor) -> Tensor:
+    """The logits, if they are finite and have at least two classes; otherwise an error."""
     if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
-        what = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise MethodError(
-            f"the model's output ({what}) is not one vector of logits per sample, with two classes or more: "
+            f"the model's output ({shape}) is not one vector of logits per sample, with two classes or more: "
             "wrap the model so that it is"
         )
     if not all_finite(logits):
         raise BatchError(
-            "the logits are not finite: reset what was learned and try a smaller step size, or check the "
-            "model, if its own are not; nothing was learned from this batch"
+            "the logits are not finite: reset the method and try a smaller learning rate, or check the "
+            "unadapted model; nothing was learned from this batch"
         )
     return logits
 

@@ -1,4 +1,4 @@
-"""What values a hyper-parameter may have: rules for `tunable(limit=...)`."""
+"""Rules for `tunable(limit=...)`, by the names of version 0.1."""
 
 from ttpfl.util.settings_kit import BOOLEAN as SWITCH
 from ttpfl.util.settings_kit import FRACTION as SHARE
@@ -8,6 +8,6 @@ from ttpfl.util.settings_kit import Rule as Limit
 from ttpfl.util.settings_kit import integer as whole_number
 
 __all__ = [
-    "NOT_NEGATIVE", "NUMBER", "POSITIVE", "SHARE", "SWITCH", "TEXT", "Limit",
-    "number", "one_of", "whole_number",
+    "NOT_NEGATIVE", "NUMBER", "POSITIVE", "SHARE", "SWITCH", "TEXT", "Limit", "number", "one_of",
+    "whole_number",
 ]  # fmt: skip

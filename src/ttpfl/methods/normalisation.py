@@ -1,7 +1,6 @@
 """Normalisation layers: their affine parameters, and BatchNorm with statistics of the batch.
 
-Where a batch has a single value per channel, it has no variance: there the stored statistics stay in use, so
-that a batch of one works.
+A batch with a single value per channel has no variance; the stored statistics are used then.
 """
 
 from collections.abc import Callable
@@ -31,7 +30,7 @@ class BatchNormCall(NamedTuple):
     eps: float = 1e-5
 
     def compute(self) -> Tensor:
-        """What torch makes of them."""
+        """Call torch."""
         return F.batch_norm(*self)
 
 
@@ -39,12 +38,12 @@ BatchNorm = Callable[[BatchNormCall], Tensor]
 
 
 def in_place_of_torch(batch_norm: BatchNorm) -> Rules:
-    """The rules for a pass in which every BatchNorm layer computes this."""
+    """Rules for a forward pass in which `batch_norm` replaces `F.batch_norm`."""
     return with_batch_norm(lambda *args, **kwargs: batch_norm(BatchNormCall(*args, **kwargs)))
 
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Scale and shift of every normalisation layer, by state-dict key; shared ones count once, by the first.
+    """Scale and shift of every normalisation layer, by state-dict key; shared parameters are listed once.
 
     >>> list(affine_parameters(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))))
     ['1.weight', '1.bias']
@@ -52,32 +51,32 @@ def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     layers = {
         path: layer
         for path, layer in model.named_modules()
-        if "norm" in type(layer).__name__.lower() and not any(True for _ in layer.children())
+        if "norm" in type(layer).__name__.lower() and not list(layer.children())
     }
-    found: dict[int, tuple[str, nn.Parameter]] = {}
+    parameters: dict[int, tuple[str, nn.Parameter]] = {}
     for path, layer in layers.items():
         for name, parameter in layer.named_parameters(recurse=False):
-            found.setdefault(id(parameter), (f"{path}.{name}" if path else name, parameter))
-    if not found:
-        what = "whose layers have no scale and shift" if layers else "of which it has none"
+            parameters.setdefault(id(parameter), (f"{path}.{name}" if path else name, parameter))
+    if not parameters:
+        reason = "its normalisation layers have no scale and shift" if layers else "it has none"
         raise MethodError(
-            f"{type(model).__name__} cannot be adapted by its normalisation layers, {what}: "
+            f"{type(model).__name__} cannot be adapted by its normalisation layers ({reason}): "
             "choose a method that adapts something else"
         )
-    return dict(found.values())
+    return dict(parameters.values())
 
 
 def lower_affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Scale and shift of normalisation layers, but of the last quarter of the blocks that have any."""
-    found = affine_parameters(model)
+    """The affine parameters without those of the last quarter of the blocks that have any."""
+    parameters = affine_parameters(model)
     block = {spec.name: spec.block for spec in describe(model)}
-    blocks = list(dict.fromkeys(block[name] for name in found))
+    blocks = list(dict.fromkeys(block[name] for name in parameters))
     kept = blocks[: len(blocks) - len(blocks) // 4]
-    return {name: parameter for name, parameter in found.items() if block[name] in kept}
+    return {name: parameter for name, parameter in parameters.items() if block[name] in kept}
 
 
 def require_batch_norm(model: nn.Module) -> None:
-    """Raise an error if there is no BatchNorm layer whose statistics could be replaced."""
+    """Raise an error if there is no BatchNorm layer with stored statistics."""
     if not any(isinstance(m, _BatchNorm) and m.running_mean is not None for m in model.modules()):
         raise MethodError(
             f"{type(model).__name__} has no BatchNorm layer with stored statistics to adapt: "
@@ -86,14 +85,14 @@ def require_batch_norm(model: nn.Module) -> None:
 
 
 def batch_statistics(call: BatchNormCall) -> Tensor:
-    """BatchNorm as in training, by the batch's mean and biased variance, but nothing is stored."""
+    """BatchNorm with the batch's mean and biased variance, as in training, but without storing them."""
     if call.running_mean is None or call.input.numel() == call.input.shape[1]:
         return call.compute()
     return call._replace(running_mean=None, running_var=None, training=True).compute()
 
 
 def with_prior(strength: float) -> BatchNorm:
-    """BatchNorm whose stored statistics count as `strength` samples beside those of the batch."""
+    """BatchNorm whose stored statistics weigh as much as `strength` samples of the batch."""
 
     def batch_norm(call: BatchNormCall) -> Tensor:
         mean, var = call.running_mean, call.running_var
@@ -109,9 +108,9 @@ def with_prior(strength: float) -> BatchNorm:
 
 
 class RobustStatistics:
-    """BatchNorm by the stored statistics moved by a share of `rate` towards the batch's (RoTTA).
+    """BatchNorm with a moving average of stored and batch statistics (RoTTA).
 
-    The gradient flows through that share. `commit` stores the moved statistics.
+    Gradients flow through the batch's part, of weight `rate`. `commit` stores the new statistics.
     """
 
     def __init__(self, rate: float) -> None:
@@ -119,7 +118,7 @@ class RobustStatistics:
         self._moved: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, call: BatchNormCall) -> Tensor:
-        """In place of `F.batch_norm`."""
+        """Replace `F.batch_norm`."""
         x, running_mean, running_var, weight, bias, _, _, eps = call
         if running_mean is None or running_var is None or x.numel() == x.shape[1]:
             return call.compute()
@@ -134,6 +133,6 @@ class RobustStatistics:
 
     @torch.no_grad()
     def commit(self) -> None:
-        """Store the statistics of the last pass."""
+        """Store the statistics of the last forward pass."""
         for stored, moved in self._moved:
             stored.copy_(moved)

@@ -1,7 +1,4 @@
-"""Small optimizers for methods that take a step per batch.
-
-They compute what those of `torch.optim` do, whose first use in a process takes two seconds.
-"""
+"""Optimizers equal to those of `torch.optim`, whose first use in a process takes two seconds."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,20 +8,21 @@ import torch
 from torch import Tensor
 
 from ttpfl.errors import MethodError
+from ttpfl.util.settings_kit import find
 from ttpfl.util.sgd import SGD
 
 MOMENTUM = 0.9
 
 
 class Optimizer(Protocol):
-    """Changes parameters in place, given their gradients."""
+    """Updates parameters in place."""
 
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """One step down the gradients."""
+        """Take one step."""
 
 
 class Adam:
-    """Adam (Kingma and Ba, 2015) with its usual constants."""
+    """Adam (Kingma and Ba, 2015) with the usual constants."""
 
     def __init__(self, parameters: Sequence[Tensor], lr: float) -> None:
         self.parameters, self.lr = parameters, lr
@@ -34,7 +32,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """Along the mean gradient, each number at the scale of its own mean square."""
+        """Take one step."""
         self._steps += 1
         first, second = 1 - 0.9**self._steps, 1 - 0.999**self._steps
         moments = zip(self.parameters, self._means, self._squares, gradients, strict=True)
@@ -51,13 +49,11 @@ OPTIMIZERS: dict[str, Callable[[Sequence[Tensor], float], Optimizer]] = {
 
 
 def optimizer(kind: str, parameters: Sequence[Tensor], lr: float) -> Optimizer:
-    """An optimizer by its name.
+    """Create an optimizer by name.
 
     >>> optimizer("sdg", [], 0.1)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.MethodError: there is no optimizer 'sdg'; known: adam, sgd
+    ttpfl.errors.MethodError: unknown optimizer 'sdg'; did you mean 'sgd'? Available: adam, sgd
     """
-    if kind not in OPTIMIZERS:
-        raise MethodError(f"there is no optimizer {kind!r}; known: {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[kind](parameters, lr)
+    return find("optimizer", kind, OPTIMIZERS, MethodError)(parameters, lr)

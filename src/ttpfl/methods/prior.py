@@ -1,4 +1,4 @@
-"""Label priors: counted on source clients, found on a batch, kept away from zero."""
+"""Label priors: counted on source clients, estimated on a batch, smoothed."""
 
 import math
 
@@ -13,7 +13,7 @@ UNIFORM = 0.001
 
 
 def class_counts(model: nn.Module, batches: Labelled) -> Tensor:
-    """How many labels of each class; the model says how many classes there are."""
+    """The number of labels of each class; the model determines the number of classes."""
     counts = torch.zeros(0, dtype=torch.float64)
     for x, y in batches:
         if not len(counts):
@@ -23,7 +23,7 @@ def class_counts(model: nn.Module, batches: Labelled) -> Tensor:
 
 
 def confusion(model: nn.Module, batches: Labelled) -> Summary:
-    """How often each class is predicted (rows) where another is true (columns), hard and soft."""
+    """Confusion matrices (predicted, true): of predicted classes ("hard") and probabilities ("soft")."""
     plain, hard, soft = NoAdaptation().adapter(model, SourceInfo()), [], []
     for x, y in batches:
         logits = plain(x)
@@ -33,32 +33,32 @@ def confusion(model: nn.Module, batches: Labelled) -> Summary:
     return {"hard": torch.stack(hard).sum(0), "soft": torch.stack(soft).sum(0)} if hard else {}
 
 
-def known(source_info: SourceInfo, key: str, complaint: str) -> Tensor:
-    """Counts from source clients, or an error that says what is missing."""
+def source_counts(source_info: SourceInfo, key: str, message: str) -> Tensor:
+    """Counts from source clients, or an error with this message."""
     counts = source_info.summary.get(key, torch.zeros(1))
     if not counts.sum():
-        raise MethodError(complaint)
+        raise MethodError(message)
     return counts
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
-    """Labels as rows of zeros and a one.
+    """Labels in one-hot encoding.
 
     >>> one_hot(torch.tensor([1, 4]), 3)
     Traceback (most recent call last):
         ...
-    ttpfl.errors.MethodError: there is a label 4, but the model has 3 classes, counted from 0
+    ttpfl.errors.MethodError: label 4 is out of range: the model has 3 classes, numbered from 0
     """
     for label in (int(labels.min()), int(labels.max())) if len(labels) else ():
         if not 0 <= label < classes:
             raise MethodError(
-                f"there is a label {label}, but the model has {classes} classes, counted from 0"
+                f"label {label} is out of range: the model has {classes} classes, numbered from 0"
             )
     return torch.nn.functional.one_hot(labels.long(), classes).double()
 
 
 def smoothed(weights: Tensor, uniform: float = UNIFORM) -> Tensor:
-    """Weights as a distribution, mixed with a uniform one so that no class is impossible.
+    """Normalise weights and mix them with the uniform distribution, so that no class is impossible.
 
     >>> smoothed(torch.tensor([3.0, 1.0, 0.0, 0.0]), 0.1)
     tensor([0.7000, 0.2500, 0.0250, 0.0250])
@@ -67,25 +67,24 @@ def smoothed(weights: Tensor, uniform: float = UNIFORM) -> Tensor:
 
 
 def on_simplex(point: Tensor) -> Tensor:
-    """The nearest distribution to a point, in the Euclidean sense (Duchi and others, ICML 2008).
+    """The Euclidean projection onto the probability simplex (Duchi et al., ICML 2008).
 
     >>> on_simplex(torch.tensor([0.9, 0.3, -1.0]))
     tensor([0.8000, 0.2000, 0.0000])
     """
-    point = point - point.max()  # which does not matter, and keeps large numbers exact
+    point = point - point.max()  # does not change the result and keeps large numbers exact
     ordered = point.sort(descending=True).values
     excess = (ordered.cumsum(0) - 1) / torch.arange(1, len(point) + 1, device=point.device)
     return (point - excess[(ordered > excess).sum() - 1]).clamp(min=0)
 
 
 def inverse(confusion: Tensor, cutoff: float) -> Tensor:
-    """The pseudo-inverse of a confusion matrix (predicted, true) after its columns are normalised.
+    """The pseudo-inverse of a confusion matrix (predicted, true) with normalised columns.
 
-    Singular values below `cutoff` times the largest count as zero: what the matrix says nearly nothing
-    about would be blown up. (The authors of ATP cut at 1e-15 in single precision, which is never, so
-    that on a singular matrix rounding errors decide.)
+    Singular values below `cutoff` times the largest count as zero, so that noise is not amplified. (The ATP
+    authors' cutoff of 1e-15 has no effect in single precision: rounding decides on singular matrices.)
 
-    >>> inverse(torch.tensor([[3.0, 0.0], [1.0, 0.0]]), 1e-6)  # nobody has class 1
+    >>> inverse(torch.tensor([[3.0, 0.0], [1.0, 0.0]]), 1e-6)  # no sample of class 1
     tensor([[1.2000, 0.4000],
             [0.0000, 0.0000]])
     """
@@ -97,25 +96,25 @@ def inverse(confusion: Tensor, cutoff: float) -> Tensor:
 
 
 def explained(inverse: Tensor, possible: Tensor, predicted: Tensor) -> Tensor:
-    """The label prior under which predictions are distributed like this.
+    """The label prior that explains a mean prediction.
 
     Args:
-        inverse: of the confusion matrix.
-        possible: which classes can be in the prior at all.
-        predicted: the mean prediction.
+        inverse: The inverse of the confusion matrix.
+        possible: Which classes the prior may contain.
+        predicted: The mean prediction.
     """
-    found = inverse.to(predicted) @ predicted
-    possible = possible.to(found.device)
-    return torch.zeros_like(found).masked_scatter_(possible, on_simplex(found[possible]))
+    prior = inverse.to(predicted) @ predicted
+    possible = possible.to(prior.device)
+    return torch.zeros_like(prior).masked_scatter_(possible, on_simplex(prior[possible]))
 
 
 def estimate(log_p: Tensor, iterations: int, log_first: Tensor) -> Tensor:
-    """The logarithm of the label prior after so many rounds of EM, from log-probabilities.
+    """Estimate the logarithm of the label prior by EM.
 
     Args:
-        log_p: of each sample (rows) to each class, were all classes as frequent.
-        iterations: the number of rounds.
-        log_first: of the prior to begin with, up to a constant.
+        log_p: Log-probabilities (samples, classes) under a uniform prior.
+        iterations: The number of EM iterations.
+        log_first: The logarithm of the initial prior, up to a constant.
 
     >>> estimate(torch.tensor([[0.75, 0.25], [0.25, 0.75]]).log(), 2, torch.tensor(0.0)).exp()
     tensor([0.5000, 0.5000])

@@ -17,36 +17,32 @@ from ttpfl.util.settings_kit import NOT_NEGATIVE, one_of
 @method("sar")
 @dataclass(frozen=True)
 class SAR(Method):
-    """Scale and shift of normalisation layers, as in Tent, on sure samples and towards flat minima.
+    """Optimizes scale and shift of normalisation layers on confident samples, towards flat minima.
 
-    The last quarter of the network's blocks does not learn (ResNet's layer4, the last three of a
-    transformer's twelve). The gradient is taken where the loss within a distance of `rho` is largest. If
-    predictions become all too certain, the model is put back to the start.
+    The last quarter of the network's blocks is frozen (ResNet's layer4, the last three of a transformer's
+    twelve). The gradient is taken where the loss within a distance of `rho` is largest. If predictions
+    collapse, the model is reset.
 
     Paper: Niu, Wu, Zhang, Wen, Chen, Zhao and Tan, "Towards Stable Test-Time Adaptation in Dynamic Wild
     World", ICLR 2023.
 
-    Defaults: those of the authors' code (github.com/mr-eggplant/SAR) for ImageNet and ResNets. For batches
-    of n < 32 samples it takes n / 32 of this lr. After a collapse, the mean entropy begins anew.
+    Defaults: the authors' code (github.com/mr-eggplant/SAR) for ImageNet and ResNets. For batches of n < 32
+    samples it scales lr by n / 32. After a collapse, the mean entropy is reset.
     """
 
-    lr: float = tunable(2.5e-4, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2), NOT_NEGATIVE)
-    margin: float = tunable(
-        0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6), NOT_NEGATIVE
-    )
-    rho: float = tunable(0.05, "how far to look for sharpness", (0.01, 0.02, 0.05, 0.1, 0.2), NOT_NEGATIVE)
-    recovery: float = tunable(
-        0.2, "mean entropy that counts as collapse", (0.0, 0.05, 0.1, 0.2, 0.3), NOT_NEGATIVE
-    )
-    optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam", limit=one_of(*OPTIMIZERS))
+    lr: float = tunable(2.5e-4, "learning rate", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2), NOT_NEGATIVE)
+    margin: float = tunable(0.4, "maximum entropy / log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6), NOT_NEGATIVE)
+    rho: float = tunable(0.05, "radius of the sharpness search", (0.01, 0.02, 0.05, 0.1, 0.2), NOT_NEGATIVE)
+    recovery: float = tunable(0.2, "reset below this mean entropy", (0.0, 0.05, 0.1, 0.2, 0.3), NOT_NEGATIVE)
+    optimizer: str = tunable("sgd", "sgd with momentum 0.9, or adam", limit=one_of(*OPTIMIZERS))
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
-        """The model, ready to learn."""
+        """The model with a new optimizer."""
         return _SAR(model, self)
 
 
 class _SAR(Learner):
-    _mean: float | None  # of the entropy where the gradient is taken
+    _mean: float | None  # moving average of the entropy where the gradient is taken
 
     def __init__(self, model: nn.Module, config: SAR) -> None:
         super().__init__(model, lower_affine_parameters, config.optimizer, config.lr)
@@ -58,25 +54,29 @@ class _SAR(Learner):
         entropy = entropies(logits)
         reliable = entropy.detach() < margin
         if reliable.any():
-            loss = self._sharp(batch, self.gradients(entropy[reliable].mean()), reliable, margin)
+            loss = self._sharpness_step(batch, self.gradients(entropy[reliable].mean()), reliable, margin)
             if loss is not None:
                 self._mean = loss if self._mean is None else 0.9 * self._mean + 0.1 * loss
                 if self._mean < self._config.recovery:
                     self.reset()
         return logits
 
-    def _sharp(self, batch: Any, uphill: tuple[Tensor, ...], reliable: Tensor, margin: float) -> float | None:
-        """A step by the gradient found uphill; the entropy there, if any sample is still reliable."""
-        here = [parameter.detach().clone() for parameter in self.parameters]
-        scale = self._config.rho / (torch.stack([g.norm() for g in uphill]).norm() + 1e-12)
+    def _sharpness_step(
+        self, batch: Any, ascent: tuple[Tensor, ...], reliable: Tensor, margin: float
+    ) -> float | None:
+        """Step by the gradient at the ascent point; return the entropy there, if any sample is reliable."""
+        current = [parameter.detach().clone() for parameter in self.parameters]
+        scale = self._config.rho / (torch.stack([g.norm() for g in ascent]).norm() + 1e-12)
         try:
-            self.put([old + scale * gradient for old, gradient in zip(here, uphill, strict=True)])
+            self.set_parameters(
+                [old + scale * gradient for old, gradient in zip(current, ascent, strict=True)]
+            )
             entropy = entropies(self.forward(batch, batch_statistics))
-            still = reliable & (entropy.detach() < margin)
-            loss = entropy[still].mean()
-            gradients = self.gradients(loss) if still.any() else None
+            reliable = reliable & (entropy.detach() < margin)
+            loss = entropy[reliable].mean()
+            gradients = self.gradients(loss) if reliable.any() else None
         finally:
-            self.put(here)
+            self.set_parameters(current)
         if gradients is None:
             return None
         self.optimizer.step(gradients)

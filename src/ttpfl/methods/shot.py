@@ -1,4 +1,4 @@
-"""SHOT: information maximisation and pseudo-labels, in the feature extractor."""
+"""SHOT: information maximisation and pseudo-labels in the feature extractor."""
 
 import math
 from dataclasses import dataclass
@@ -21,25 +21,25 @@ from ttpfl.util.settings_kit import NOT_NEGATIVE, STRING, one_of
 @method("shot")
 @dataclass(frozen=True)
 class SHOT(Method):
-    """All parameters but the last layer's learn: certain predictions of all classes, near centroids.
+    """Optimizes all parameters except the last layer's for confident, diverse predictions near centroids.
 
-    BatchNorm uses the batch's statistics. Each batch is answered first, then it gives one step, and
-    learning goes on from batch to batch. The centroids are the batch's own.
+    BatchNorm uses the batch's statistics. Each batch is predicted before its gradient step, and steps
+    accumulate over batches. Centroids are computed on the batch.
 
     Paper: Liang, Hu and Feng, "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for
     Unsupervised Domain Adaptation", ICML 2020.
 
-    Defaults: those of the authors' code (github.com/tim-learn/SHOT): 1e-3 is its lr of the feature extractor.
-    The authors of ATP have beta 0, which leaves out the pseudo-labels.
+    Defaults: the authors' code (github.com/tim-learn/SHOT), with its lr of the feature extractor. The ATP
+    authors' code has beta 0: no pseudo-labels.
     """
 
-    lr: float = tunable(1e-3, "step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), NOT_NEGATIVE)
+    lr: float = tunable(1e-3, "learning rate", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), NOT_NEGATIVE)
     beta: float = tunable(0.3, "weight of the pseudo-labels", (0.0, 0.1, 0.3, 1.0), NOT_NEGATIVE)
-    optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam", limit=one_of(*OPTIMIZERS))
-    head: str = tunable("", "name of the last linear layer; found by itself if empty", limit=STRING)
+    optimizer: str = tunable("sgd", "sgd with momentum 0.9, or adam", limit=one_of(*OPTIMIZERS))
+    head: str = tunable("", "name of the last linear layer; detected if empty", limit=STRING)
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
-        """The model, ready to learn."""
+        """The model with a new optimizer."""
         return _SHOT(model, self)
 
 
@@ -48,10 +48,10 @@ class _SHOT(Learner):
         def extractor(model: nn.Module) -> dict[str, nn.Parameter]:
             head = Head(model, config.head)
             frozen = {id(parameter) for parameter in head.layer.parameters()}
-            found = {n: p for n, p in model.named_parameters() if id(p) not in frozen}
-            if not found:
-                raise MethodError(f"there is nothing to adapt in front of the last layer {head.name!r}")
-            return found
+            parameters = {n: p for n, p in model.named_parameters() if id(p) not in frozen}
+            if not parameters:
+                raise MethodError(f"there are no parameters to adapt before the last layer {head.name!r}")
+            return parameters
 
         super().__init__(model, extractor, config.optimizer, config.lr)
         self._beta = config.beta
@@ -69,9 +69,9 @@ class _SHOT(Learner):
 
 
 def pseudo_labels(features: Tensor, logits: Tensor) -> Tensor:
-    """The class of the nearest centroid by cosine; centroids first from predictions, then from that.
+    """The class of the nearest centroid by cosine; centroids of predictions first, then of pseudo-labels.
 
-    Only classes that some sample has so far get a centroid.
+    Only classes with at least one sample get a centroid.
     """
     weights, labels = logits.softmax(1), logits.argmax(1)
     directions = F.normalize(features, dim=1)

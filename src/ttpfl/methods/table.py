@@ -1,7 +1,7 @@
-"""All methods in one table, made of what their classes say of themselves.
+"""Tables of all methods, generated from their classes.
 
-The first line of a method's docstring says what adapts, a paragraph that begins with "Paper:" where it comes
-from, and its fields carry their help.
+The first line of a method's docstring describes it, a paragraph that starts with "Paper:" cites its paper,
+and its fields have help texts.
 """
 
 import inspect
@@ -19,25 +19,25 @@ class HyperParameter:
     name: str
     default: Any
     grid: tuple[Any, ...]
-    """The values that tuning tries; empty if it leaves this one alone."""
+    """The values that tuning tries; empty if it is not tuned."""
     help: str
 
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """A method in words."""
+    """The description of a method."""
 
     name: str
     adapts: str
     details: str
     needs: str
-    """What it must know from source clients."""
+    """What it needs from source clients."""
     paper: str
     hyper_parameters: tuple[HyperParameter, ...]
 
 
 def entries(of: Iterable[str] | None = None) -> list[MethodInfo]:
-    """The methods of these names; all that are registered, also the user's own, if None.
+    """Describe methods; all registered ones, including the user's, if None.
 
     >>> [entry] = entries(["bn-adapt"])
     >>> entry.needs, entry.hyper_parameters[0].default
@@ -47,23 +47,17 @@ def entries(of: Iterable[str] | None = None) -> list[MethodInfo]:
 
 
 def markdown(of: Iterable[str] | None = None) -> str:
-    """The same in Markdown: a table of methods, and one of their hyper-parameters."""
+    """Tables of methods and their hyper-parameters in Markdown."""
     return "\n".join(tables(entries(of)))
 
 
-def tables(found: Sequence[MethodInfo]) -> list[str]:
-    """Methods, and their hyper-parameters, in Markdown."""
-    methods = [(f"`{entry.name}`", entry.adapts, entry.needs, entry.paper or "-") for entry in found]
+def tables(infos: Sequence[MethodInfo]) -> list[str]:
+    """The parts of `markdown`."""
+    methods = [(f"`{info.name}`", info.adapts, info.needs, info.paper or "-") for info in infos]
     hyper_parameters = [
-        (
-            f"`{entry.name}`",
-            f"`{one.name}`",
-            shown(one.default),
-            ", ".join(map(shown, one.grid)) or "-",
-            one.help,
-        )
-        for entry in found
-        for one in entry.hyper_parameters
+        (f"`{info.name}`", f"`{p.name}`", shown(p.default), ", ".join(map(shown, p.grid)) or "-", p.help)
+        for info in infos
+        for p in info.hyper_parameters
     ]
     return [
         _table(("method", "what adapts", "from source clients", "paper"), methods),
@@ -73,15 +67,19 @@ def tables(found: Sequence[MethodInfo]) -> list[str]:
 
 
 def built_in() -> list[str]:
-    """The names of the methods that come with this library."""
+    """The names of this library's methods."""
     return [name for name in names() if get(name).__module__.startswith("ttpfl.")]
 
 
 def _entry(method: type[Method]) -> MethodInfo:
     adapts, _, details = inspect.cleandoc(method.__doc__ or "").partition("\n")
-    return MethodInfo(
-        method.name, adapts, details.strip(), _needs(method), _paper(method), _hyper_parameters(method)
+    hyper_parameters = tuple(
+        HyperParameter(
+            entry.name, entry.default, tuple(entry.metadata.get("grid", ())), entry.metadata.get("help", "")
+        )
+        for entry in fields(method)
     )
+    return MethodInfo(method.name, adapts, details.strip(), _needs(method), _paper(method), hyper_parameters)
 
 
 def _needs(method: type[Method]) -> str:
@@ -89,12 +87,12 @@ def _needs(method: type[Method]) -> str:
         return f"learned rates ({method.needs_rates})"
     if method.summary is Method.summary:
         return "nothing"
-    asked = _first_line(method.summary.__doc__)
-    return asked if make(method.name).needs_source else f"nothing; if asked: {asked[0].lower()}{asked[1:]}"
+    summary = inspect.cleandoc(method.summary.__doc__ or "").partition("\n")[0]
+    return summary if make(method.name).needs_source else f"optional: {summary[:1].lower()}{summary[1:]}"
 
 
 def _paper(method: type[Method]) -> str:
-    """Its own, or that of the method which it is a variant of."""
+    """The method's own paper, or that of its base class."""
     for cls in method.__mro__:
         for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n"):
             if paragraph.startswith("Paper: "):
@@ -102,24 +100,8 @@ def _paper(method: type[Method]) -> str:
     return ""
 
 
-def _hyper_parameters(method: type[Method]) -> tuple[HyperParameter, ...]:
-    return tuple(
-        HyperParameter(
-            entry.name,
-            entry.default,
-            tuple(entry.metadata.get("grid", ())),
-            entry.metadata.get("help", ""),
-        )
-        for entry in fields(method)
-    )
-
-
-def _first_line(text: str | None) -> str:
-    return inspect.cleandoc(text or "").partition("\n")[0]
-
-
 def shown(value: Any) -> str:
-    """A default or a value to try, as text.
+    """A value of a hyper-parameter as text.
 
     >>> shown(0.50), shown(None)
     ('0.5', 'none')

@@ -15,24 +15,24 @@ from ttpfl.util.settings_kit import NOT_NEGATIVE, one_of
 @method("tent")
 @dataclass(frozen=True)
 class Tent(Method):
-    """Scale and shift of all normalisation layers learn to make predictions certain.
+    """Optimizes scale and shift of all normalisation layers to minimise the entropy of predictions.
 
-    BatchNorm uses the batch's statistics. Each batch is answered first, then it gives one step down the
-    mean entropy, and learning goes on from batch to batch.
+    BatchNorm uses the batch's statistics. Each batch is predicted before its gradient step, and steps
+    accumulate over batches.
 
     Paper: Wang, Shelhamer, Liu, Olshausen and Darrell, "Tent: Fully Test-Time Adaptation by Entropy
     Minimization", ICLR 2021.
 
-    Defaults: those of the authors' code (github.com/DequanWang/tent) for CIFAR-10, at batches of 200.
+    Defaults: the authors' code (github.com/DequanWang/tent) for CIFAR-10, with batches of 200.
     """
 
-    lr: float = tunable(1e-3, "step size", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2), NOT_NEGATIVE)
+    lr: float = tunable(1e-3, "learning rate", (1e-4, 2.5e-4, 1e-3, 2.5e-3, 1e-2), NOT_NEGATIVE)
     optimizer: str = tunable(
-        "adam", "adam, or sgd with a momentum of 0.9 (the paper's for ImageNet)", limit=one_of(*OPTIMIZERS)
+        "adam", "adam, or sgd with momentum 0.9 (the paper's for ImageNet)", limit=one_of(*OPTIMIZERS)
     )
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
-        """The model, ready to learn."""
+        """The model with a new optimizer."""
         return _Tent(model, affine_parameters, self.optimizer, self.lr)
 
 

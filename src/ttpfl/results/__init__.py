@@ -1,1 +1,1 @@
-"""The results of comparisons: plain data in columns, their file and its checks. No torch."""
+"""The results of comparisons: plain data in columns, without torch."""

@@ -1,4 +1,4 @@
-"""Methods at the same clients, column by column."""
+"""Comparisons of methods at the same clients."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,22 +15,22 @@ from ttpfl.results.schema import Made, Results, Run
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run, in which every method has one number per client for each figure."""
+    """A run in which every method has a column of one number per client for each metric."""
 
     run: Run
 
     @property
     def methods(self) -> list[str]:
-        """The labels of the methods, in the order in which they were given."""
+        """The labels of the methods, in order."""
         return [entry["label"] for entry in self.run["entries"]]
 
     @property
     def setting(self) -> dict[str, Any]:
-        """What the figures rest on: hashes of the model and of the images, and how streams came."""
+        """Hashes of model and images, and the settings of the streams."""
         return self.run.get("setting", {})
 
     def of(self, method: str, figure: str = "accuracy") -> list[float]:
-        """A figure of a method at each client, clients always in the same order; NaN where it is unknown."""
+        """A metric of a method at each client, in the order of clients; NaN where unknown."""
         entry = entry_of(self.run, method)
         column = [] if entry is None else cast(dict[str, Sequence[float | None]], entry)[figure]
         return [math.nan if value is None else value for value in column]
@@ -38,12 +38,12 @@ class Comparison:
     def save(
         self, path: str | PathLike[str], title: str = TITLE, made: Mapping[str, Any] | None = None
     ) -> Results:
-        """Write the `results.json` of a run with one case, which `ttpfl report` reads; return its content.
+        """Write a `results.json` with one case, which `ttpfl report` reads, and return its content.
 
         Args:
-            path: the file.
-            title: what tables and reports call it.
-            made: versions and the machine; the library's version if None.
+            path: The file.
+            title: The title in tables and reports.
+            made: Versions and machine; only the library's version if None.
         """
-        how = cast(Made, {"ttpfl": __version__} if made is None else made)
-        return cast(Results, write(Path(path), single_run(self.run, title, how)))
+        made = {"ttpfl": __version__} if made is None else made
+        return cast(Results, write(Path(path), single_run(self.run, title, cast(Made, made))))

@@ -1,4 +1,4 @@
-"""Files of results: written in one step with a checksum, and read only if they hang together."""
+"""Reading, checking and writing files of results."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ttpfl.errors import ReportError
 from ttpfl.results.earlier import as_run, is_comparison
-from ttpfl.results.schema import FORMAT, METRICS, UNSEALED, Results, Run, Samples, ToyExample
+from ttpfl.results.schema import FORMAT, METRICS, UNSEALED, Paper, Results, Run, Samples, ToyExample
 from ttpfl.util import reading
 from ttpfl.util.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.util.files import written_in_one_step
@@ -19,7 +19,7 @@ RESULTS, SAMPLES = "results.json", "samples.json"
 
 
 def _is_figure(value: Any) -> bool:
-    """A number that is infinite or NaN is one, as of a run that diverged; no count is above 2^63."""
+    """Infinite and NaN numbers of diverged runs are valid; integers have at most 64 bits."""
     return type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
@@ -31,55 +31,55 @@ _TYPES = {
 
 
 def write(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON with a checksum, in one step; what a reader gets is returned."""
-    whole = sealed(content)
+    """Write JSON with a checksum atomically, and return its content."""
+    sealed_content = sealed(content)
     with written_in_one_step(path) as file:
-        file.write(json.dumps(whole).encode())
-    return whole
+        file.write(json.dumps(sealed_content).encode())
+    return sealed_content
 
 
 def load(path: Path) -> Results:
-    """A file of results, or that in the folder of a run."""
+    """Load a file of results, or that in the folder of a run."""
     file = results_file(path)
     return checked_results(read_json(file), str(file))
 
 
 def load_all(paths: Iterable[Path]) -> list[Results]:
-    """Files of results in order; a folder stands for all in it and in the folders of runs below it."""
+    """Load files of results in order; a folder stands for all files in it and in its runs' folders."""
     return [load(file) for path in paths for file in _files(path)]
 
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir() or (path / RESULTS).exists():
         return [path]
-    found = [file for file in sorted(path.glob("*.json")) if file.name != SAMPLES]
-    found += sorted(path.glob(f"*/{RESULTS}"))
-    if not found:
-        raise ReportError(f"{path} holds no results: name a {RESULTS}, or a folder with finished runs")
-    return found
+    files = [file for file in sorted(path.glob("*.json")) if file.name != SAMPLES]
+    files += sorted(path.glob(f"*/{RESULTS}"))
+    if not files:
+        raise ReportError(f"{path} contains no results: name a {RESULTS}, or a folder with finished runs")
+    return files
 
 
 def results_file(run: Path) -> Path:
-    """The file of results that `run` is, or holds."""
+    """The file of results that `run` is or contains."""
     path = run / RESULTS if run.is_dir() else run
     if not path.is_file():
-        raise ReportError(f"{path} is not there: name a {RESULTS}, or the folder of a finished run")
+        raise ReportError(f"{path} does not exist: name a {RESULTS}, or the folder of a finished run")
     return path
 
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file."""
     try:
-        found = reading.read_json(path)
+        content = reading.read_json(path)
     except ValueError as error:
-        raise ReportError(f"{path} is not sound JSON ({error}): make it again") from None
-    if isinstance(found, dict) and found.get("format") == UNSEALED and CHECKSUM not in found:
+        raise ReportError(f"{path} is not valid JSON ({error}): create it again") from None
+    if isinstance(content, dict) and content.get("format") == UNSEALED and CHECKSUM not in content:
         warn_of_old_format(str(path))
-    return found
+    return content
 
 
 def checked_results(value: object, place: str = RESULTS) -> Results:
-    """`value` as results, or a ReportError."""
+    """Check results; an error is a ReportError."""
     _check_format(value, place)
     if is_comparison(value):
         value = as_run(cast(Mapping[str, Any], value), place)
@@ -91,17 +91,19 @@ def checked_results(value: object, place: str = RESULTS) -> Results:
     for number, run in enumerate(results["runs"]):
         where = f"{place}.runs[{number}]"
         _check_run(run, where)
-        found = [entry["label"] for entry in run["entries"]]
-        if found != labels.setdefault(run["case"], found):
-            odd = sorted(set(found) ^ set(labels[run["case"]])) or found
-            raise ReportError(f"{where} (case {run['case']}) has not the entries of the case's first: {odd}")
-    _check_once([f"case {run['case']} with seed {run['seed']}" for run in results["runs"]], place)
-    _check_paper(results, place)
+        run_labels = [entry["label"] for entry in run["entries"]]
+        if run_labels != labels.setdefault(run["case"], run_labels):
+            differing = sorted(set(run_labels) ^ set(labels[run["case"]])) or run_labels
+            raise ReportError(
+                f"{where} and the first run of case {run['case']} differ in entries: {differing}"
+            )
+    _check_distinct([f"case {run['case']} with seed {run['seed']}" for run in results["runs"]], place)
+    as_type(f"{place}.paper", results["paper"], Paper, ReportError, _TYPES)
     return results
 
 
 def checked_samples(value: object, place: str = SAMPLES) -> Samples:
-    """`value` as samples, or a ReportError."""
+    """Check samples; an error is a ReportError."""
     _check_format(value, place)
     as_type(place, value, Samples, ReportError, _TYPES)
     return cast(Samples, value)
@@ -109,36 +111,35 @@ def checked_samples(value: object, place: str = SAMPLES) -> Samples:
 
 def _check_format(value: object, place: str) -> None:
     if not isinstance(value, dict) or "format" not in value:
-        return  # its shape says so
+        return  # the check of types reports it
     if value["format"] not in (UNSEALED, FORMAT) or isinstance(value["format"], bool):
         raise ReportError(
             f"{place} has format {value['format']!r}; this version reads {UNSEALED} and {FORMAT}"
         )
     if (value["format"] == FORMAT or CHECKSUM in value) and not is_sound(value):
-        raise ReportError(f"{place} is damaged (its checksum does not match): make it again")
+        raise ReportError(f"{place} is damaged (its checksum does not match): create it again")
 
 
 def _check_run(run: Run, place: str) -> None:
     clients = len(run["clients"])
     if not clients or not run["entries"]:
         raise ReportError(f"{place} has no {'entries' if clients else 'clients'}: the run is not finished")
-    _check_once([f"client {client['id']}" for client in run["clients"]], place)
-    _check_once([f"entry {entry['label']}" for entry in run["entries"]], place)
+    _check_distinct([f"client {client['id']}" for client in run["clients"]], place)
+    _check_distinct([f"entry {entry['label']}" for entry in run["entries"]], place)
     if "toy" in run:
         _check_toy(run["toy"], f"{place}.toy")
     for client in run["clients"]:
         if len(client["labels"]) != len(run["population"]["classes"]):
-            raise ReportError(f"{place}: client {client['id']} has not one count for each class")
+            raise ReportError(f"{place}: client {client['id']} does not have one count for each class")
     for entry in run["entries"]:
-        figures = cast(dict[str, list[float | None]], entry)
+        columns = cast(dict[str, list[float | None]], entry)
         for name in METRICS:
-            if len(figures[name]) != clients:
+            if (count := len(columns[name])) != clients:
                 raise ReportError(
-                    f"{place}: {name} of {entry['label']} has {len(figures[name])} figures "
-                    f"for {clients} clients"
+                    f"{place}: {name} of {entry['label']} has {count} figures for {clients} clients"
                 )
         for value in entry["accuracy"]:
-            if not 0 <= value <= 1:  # NaN is neither
+            if not 0 <= value <= 1:  # also NaN
                 raise ReportError(f"{place}: an accuracy of {entry['label']} is {value}, not in 0 to 1")
         for module in entry["rates"]["modules"] if entry["rates"] else ():
             if not math.isfinite(module["rate"]):
@@ -146,28 +147,22 @@ def _check_run(run: Run, place: str) -> None:
 
 
 def _check_toy(toy: ToyExample, place: str) -> None:
-    found = toy["histograms"]
-    counts, bins = [*found["before"].values(), *found["after"]], len(found["edges"]) - 1
-    sound = bins > 0 and toy["alphas"] and len(found["after"]) == len(toy["alphas"])
-    sound = sound and found["before"].keys() == {"training", "testing"}
-    if not sound or any(one.keys() != {"-", "+"} or {*map(len, one.values())} != {bins} for one in counts):
-        raise ReportError(f"{place} has not one count for each class, bin and rate")
+    histograms = toy["histograms"]
+    bins = len(histograms["edges"]) - 1
+    valid = bins > 0 and toy["alphas"] and len(histograms["after"]) == len(toy["alphas"])
+    valid = valid and histograms["before"].keys() == {"training", "testing"}
+    for counts in [*histograms["before"].values(), *histograms["after"]]:
+        valid = valid and counts.keys() == {"-", "+"} and {*map(len, counts.values())} == {bins}
+    if not valid:
+        raise ReportError(f"{place} does not have one count for each class, bin and rate")
     if "norm.running_mean" not in toy["learned"]["rates"]:
         raise ReportError(f"{place} has no learned rate of norm.running_mean")
     rates = [line["alpha"] for line in (*toy["alphas"], toy["best"])]
-    if not all(map(math.isfinite, [*rates, *found["edges"], *toy["learned"]["rates"].values()])):
+    if not all(map(math.isfinite, [*rates, *histograms["edges"], *toy["learned"]["rates"].values()])):
         raise ReportError(f"{place} has numbers that are not finite")
 
 
-def _check_once(names: list[str], place: str) -> None:
+def _check_distinct(names: list[str], place: str) -> None:
     name, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise ReportError(f"{place} has {name} {times} times")
-
-
-def _check_paper(results: Results, place: str) -> None:
-    for label, cases in results["paper"].items():
-        for case, figures in cases.items():
-            if not 1 <= len(figures) <= 2:
-                where = f"{place}.paper.{label}.{case}"
-                raise ReportError(f"{where} is {figures}, but should be [mean] or [mean, sd]")

@@ -1,4 +1,4 @@
-"""Runs and their parts, made of what was measured."""
+"""Building runs and their parts from measurements."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -6,11 +6,11 @@ from typing import Any, cast
 from ttpfl.results.schema import FORMAT, METRICS, Client, Made, MethodResult, Metrics, Recipe, Results, Run
 
 TITLE = "Comparison of test-time methods"
-"""Of results that no recipe asked for."""
+"""The title of results without a recipe."""
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> Metrics:
-    """The figures of a method from its rows, one per client, which have their costs in a table of their own.
+    """The metrics of a method as columns, from a row per client with a nested `cost`.
 
     >>> columns([{"accuracy": 0.5, "cost": {"time": 2.0}}])["time"]
     [2.0]
@@ -20,17 +20,17 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> Metrics:
 
 
 def entry_of(run: Run, label: str) -> MethodResult | None:
-    """The run's entry with this label."""
+    """The entry with this label."""
     return next((entry for entry in run["entries"] if entry["label"] == label), None)
 
 
 def stream_config(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """How streams came, with the names that recipes have for it."""
+    """The settings of streams under their names in recipes."""
     return {f"test.{key}": setting[key] for key in ("batch_size", "order", "seed")}
 
 
 def bare_run(population: str, digest: str, classes: Sequence[str], clients: list[Client]) -> Run:
-    """A run of the only case, of which no more is known; entries are still to come."""
+    """A run with a single unnamed case and no entries yet."""
     return {
         "case": "",
         "seed": 0,
@@ -50,11 +50,11 @@ def bare_run(population: str, digest: str, classes: Sequence[str], clients: list
 
 
 def bare_entry(label: str, method: str, config: dict[str, Any], figures: Metrics) -> MethodResult:
-    """An entry that was not tuned and has no rates."""
+    """An entry without tuning and rates."""
     return {"label": label, "method": method, "config": config, "tuning": None, "rates": None, **figures}
 
 
 def single_run(run: Run, title: str, made: Made) -> Results:
-    """The results of a comparison that no recipe asked for: one case, one seed."""
+    """Results of a comparison without a recipe: one case, one seed."""
     recipe: Recipe = {"name": "compare", "title": title, "question": ""}
     return {"format": FORMAT, "recipe": recipe, "made": made, "paper": {}, "runs": [run]}

@@ -1,72 +1,66 @@
-"""The results model: what a comparison yields, `results.json` and `samples.json` hold, and a report shows.
+"""The results model: what comparisons return, `results.json` and `samples.json` contain, and reports show.
 
-Since format 2 both files have a checksum, which is verified when they are read.
-
-Accuracies are fractions, but the paper's figures are percent. Keys that are not named here are allowed.
+Since format 2, both files have a checksum. Accuracies are fractions, but the paper's are percentages. Unknown
+keys are allowed.
 """
 
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from ttpfl.util.settings_kit import Rule
 
 FORMAT = 2
 UNSEALED = 1
-"""The format before checksums, which can still be read."""
+"""The format without checksums, which can still be read."""
+
+_MEAN_AND_SD = Rule("[mean] or [mean, sd]", lambda value: isinstance(value, list) and len(value) in (1, 2))
+Paper = dict[str, dict[str, Annotated[list[float], _MEAN_AND_SD]]]
+"""The paper's accuracies by label and case: a mean, and a standard deviation if known."""
 
 Column = list[float | None]
-"""One number per client, in the order of the run's clients; None where it is not known."""
+"""One number per client, in the order of the run's clients; None where unknown."""
 
 
 class Metrics(TypedDict):
-    """What is measured of a method at each client."""
+    """The measurements of a method at each client."""
 
     accuracy: list[float]
-    loss: Column
-    """Mean cross-entropy."""
-    ece: Column
-    """Expected calibration error: the mean distance of confidence and accuracy."""
-    entropy: Column
-    """Mean entropy of the predictions."""
-    time: Column
-    """The cost, as `COST` defines it."""
-    extra_bytes: Column
-    """Memory beside the model."""
+    loss: Column  # mean cross-entropy
+    ece: Column  # expected calibration error
+    entropy: Column  # mean entropy of the predictions
+    time: Column  # cost, as `COST` defines it
+    extra_bytes: Column  # memory in addition to the model
 
 
 METRICS = tuple(Metrics.__annotations__)
-
 
 COST = (
     "The cost of a method is the time it takes for a stream, divided by the time the plain model takes for "
     "the same stream: one thread, the same batches, images channels last in memory."
 )
-"""The definition in words, wherever costs are shown."""
+"""The definition, shown with every cost."""
 
 
 class RoundRecord(TypedDict, total=False):
-    """A round; beside these it has figures of the source clients, such as `train_loss`."""
+    """A round; it also has metrics of the source clients, such as `train_loss`."""
 
     round: int
-    target: dict[str, float | None] | None
-    """Figures of the target clients, in rounds that were evaluated."""
-    epsilon: float | None
-    """Where rates are learned with privacy: what was spent so far; None if there is no bound."""
+    target: dict[str, float | None] | None  # metrics of the target clients, if the round was evaluated
+    epsilon: float | None  # the privacy spent so far, if there is a bound
     delta: float
-    no_bound: str
-    """Why there is none."""
+    no_bound: str  # why there is no bound
 
 
 class Made(TypedDict, total=False):
-    """With what the results were made; beside these, versions of other libraries."""
+    """Provenance; it also has the versions of other libraries."""
 
     ttpfl: str
     machine: str
-    seconds: dict[str, float]
-    """Time on the clock by stage."""
-    stages: dict[str, list[dict[str, Any]]]
-    """The versions that each stage was computed with."""
+    seconds: dict[str, float]  # wall-clock time of each stage
+    stages: dict[str, list[dict[str, Any]]]  # the versions that computed each stage
 
 
 class Recipe(TypedDict):
-    """What was asked."""
+    """The recipe of the results."""
 
     name: str
     title: str
@@ -78,7 +72,7 @@ class Recipe(TypedDict):
 
 
 class Population(TypedDict):
-    """The clients as a whole, and the checks of their data that held."""
+    """The population, and the checks that its data passed."""
 
     name: str
     digest: str
@@ -89,7 +83,7 @@ class Population(TypedDict):
 
 
 class Corruption(TypedDict):
-    """What was done to a client's images."""
+    """The corruption of a client's images."""
 
     name: str
     severity: int
@@ -106,7 +100,7 @@ class Client(TypedDict):
 
 
 class Module(TypedDict):
-    """One tensor that can move, and its learned rate."""
+    """A tensor that can move, and its learned rate."""
 
     name: str
     kind: str
@@ -115,21 +109,21 @@ class Module(TypedDict):
 
 
 class LearnedRates(TypedDict):
-    """Rates, and how they were learned."""
+    """Learned rates and their history."""
 
     modules: list[Module]
     history: list[RoundRecord]
 
 
 class Tuning(TypedDict):
-    """Hyper-parameters that were tried on source clients; `at_edge` names those chosen at a grid's end."""
+    """Hyper-parameters tried on source clients; `at_edge` lists those chosen at the end of a grid."""
 
     table: list[dict[str, Any]]
     at_edge: list[str]
 
 
 class MethodResult(Metrics):
-    """A method that was compared."""
+    """The results of one method."""
 
     label: str
     method: str
@@ -139,30 +133,29 @@ class MethodResult(Metrics):
 
 
 class ToyLine(TypedDict):
-    """A rate in the toy example, and the accuracy that it has in closed form."""
+    """A rate in the toy example and its accuracy in closed form."""
 
     alpha: float
     closed_form: float
 
 
 class ToyLearned(TypedDict):
-    """The rates that were learned there."""
+    """The rates learned in the toy example."""
 
     rates: dict[str, float]
     closed_form: float
 
 
 class ToyHistograms(TypedDict):
-    """Counts of samples by class ("-" and "+"), one for each bin; `after` has them for each rate."""
+    """Counts by class ("-" and "+") and bin: `before` for "training" and "testing", `after` for each rate."""
 
     edges: list[float]
     before: dict[str, dict[str, list[int]]]
-    """Of "training" and "testing"."""
     after: list[dict[str, list[int]]]
 
 
 class ToyExample(TypedDict):
-    """What `ttpfl.experiment.toy.toy` gives."""
+    """The result of `ttpfl.experiment.toy.toy`."""
 
     alphas: list[ToyLine]
     best: ToyLine
@@ -181,9 +174,8 @@ class Run(TypedDict):
     training: list[RoundRecord]
     entries: list[MethodResult]
     setting: NotRequired[dict[str, Any]]
-    """Hashes of the model and of the images, and how streams came, where a given model was compared on."""
+    """Hashes of model and images, and the settings of the streams, in comparisons of a given model."""
     toy: NotRequired[ToyExample]
-    """Where that was the run."""
 
 
 class Results(TypedDict):
@@ -192,19 +184,19 @@ class Results(TypedDict):
     format: int
     recipe: Recipe
     made: Made
-    paper: dict[str, dict[str, list[float]]]
+    paper: Paper
     runs: list[Run]
 
 
 class Prediction(TypedDict):
-    """A prediction, and how sure the model is of it."""
+    """A predicted class and its confidence."""
 
     answer: str
     confidence: float
 
 
 class Image(TypedDict):
-    """An image (`size` is height and width, `rgb` the base64 of its bytes) before and after adaptation."""
+    """An image (`size` is height and width, `rgb` its bytes in base64) before and after adaptation."""
 
     size: list[int]
     rgb: str
@@ -216,8 +208,8 @@ class Image(TypedDict):
 class ClientImages(TypedDict):
     """Some images of a client.
 
-    They were drawn at random if `size` and `changed` are there: how many images the client has, and for how
-    many of them adaptation changes the prediction. Earlier versions showed changed ones first.
+    `size` is the client's number of images, `changed` the number of changed predictions. Both are missing in
+    files of earlier versions, which chose changed images first instead of randomly.
     """
 
     id: str
@@ -235,7 +227,7 @@ class RunImages(TypedDict):
 
 
 class Samples(TypedDict):
-    """`samples.json`; `after` is the label of the entry that adapted."""
+    """`samples.json`; `after` is the label of the adapting entry."""
 
     format: int
     after: NotRequired[str | None]

@@ -1,4 +1,4 @@
-"""EATA: entropy minimisation on reliable and non-redundant samples, without forgetting."""
+"""EATA: efficient test-time adaptation without forgetting."""
 
 from ttpfl.methods.eata.method import EATA
 

@@ -1,4 +1,4 @@
-"""What keeps parameters near where they were, the more the more they matter there; for EATA."""
+"""EATA's regulariser: parameters stay near their initial values, weighted by importance."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,18 +29,18 @@ def squared_gradients(learner: Learner, batches: Labelled) -> Summary:
 
 
 def importance(summary: Summary, learning: Mapping[str, nn.Parameter]) -> list[Tensor]:
-    """Of each parameter, from the sum of the source clients' summaries."""
-    found = [(summary[n] / summary[BATCHES]).to(p) for n, p in learning.items() if n in summary]
-    if [f.shape for f in found] != [p.shape for p in learning.values()]:
-        raise MethodError("the summary is of another network: make one for this model")
-    return found
+    """The importance of each parameter, from the sum of the source clients' summaries."""
+    values = [(summary[n] / summary[BATCHES]).to(p) for n, p in learning.items() if n in summary]
+    if [value.shape for value in values] != [p.shape for p in learning.values()]:
+        raise MethodError("the summary belongs to another network: gather summaries with this model")
+    return values
 
 
-def drift(importance: Sequence[Tensor], now: Sequence[Tensor], fresh: Sequence[Tensor]) -> Tensor:
-    """How far parameters are from where they were, each squared distance by its importance.
+def drift(importance: Sequence[Tensor], current: Sequence[Tensor], initial: Sequence[Tensor]) -> Tensor:
+    """The squared distance of parameters from their initial values, weighted by importance.
 
     >>> drift([torch.tensor([2.0, 0.0])], [torch.tensor([3.0, 9.0])], [torch.tensor([1.0, 1.0])])
     tensor(8.)
     """
-    terms = [(f * (p - p0) ** 2).sum() for f, p, p0 in zip(importance, now, fresh, strict=True)]
+    terms = [(f * (p - p0) ** 2).sum() for f, p, p0 in zip(importance, current, initial, strict=True)]
     return torch.stack(terms).sum()

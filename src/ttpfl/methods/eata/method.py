@@ -20,38 +20,35 @@ from ttpfl.util.settings_kit import NOT_NEGATIVE, one_of
 @method("eata")
 @dataclass(frozen=True)
 class EATA(Method):
-    """Scale and shift of normalisation layers, as in Tent, on sure and new samples, without forgetting.
+    """Optimizes scale and shift of normalisation layers on confident, non-redundant samples.
 
-    A sample counts if its entropy is below `margin` and its prediction differs from the moving average
-    of those that counted; the surer, the more. Parameters that are important on source data (Fisher
-    information, with predictions as labels) are held back.
+    A sample counts if its entropy is below `margin` and its prediction differs from the moving average of
+    those that counted; confident samples weigh more. A regulariser keeps parameters that are important on
+    source data (Fisher information, with predictions as labels) near their initial values.
 
     Paper: Niu, Wu, Zhang, Chen, Zheng, Zhao and Tan, "Efficient Test-Time Model Adaptation without
     Forgetting", ICML 2022.
 
-    Defaults: the margin is that of the authors' code (github.com/mr-eggplant/EATA), which is for ImageNet:
-    there lr 2.5e-4, similarity 0.05, fisher 2000. Similarity 0.4 and fisher 1 are what
-    github.com/mariodoebler/test-time-adaptation has for CIFAR-10, lr 5e-3 is the paper's for it, at
-    batches of 200.
+    Defaults: margin as in the authors' code (github.com/mr-eggplant/EATA), which for ImageNet has lr 2.5e-4,
+    similarity 0.05 and fisher 2000. For CIFAR-10, similarity and fisher as in
+    github.com/mariodoebler/test-time-adaptation, and lr as in the paper, with batches of 200.
     """
 
-    lr: float = tunable(5e-3, "step size", (2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2), NOT_NEGATIVE)
-    margin: float = tunable(
-        0.4, "largest entropy, as a share of log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6), NOT_NEGATIVE
-    )
+    lr: float = tunable(5e-3, "learning rate", (2.5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2), NOT_NEGATIVE)
+    margin: float = tunable(0.4, "maximum entropy / log(classes)", (0.2, 0.3, 0.4, 0.5, 0.6), NOT_NEGATIVE)
     similarity: float = tunable(
-        0.4, "largest cosine to the moving average", (0.05, 0.1, 0.2, 0.4, 0.6), NOT_NEGATIVE
+        0.4, "maximum cosine to the moving average", (0.05, 0.1, 0.2, 0.4, 0.6), NOT_NEGATIVE
     )
-    fisher: float = tunable(1.0, "weight of not forgetting", (0.1, 1.0, 10.0, 100.0, 2000.0), NOT_NEGATIVE)
-    optimizer: str = tunable("sgd", "sgd with a momentum of 0.9, or adam", limit=one_of(*OPTIMIZERS))
+    fisher: float = tunable(1.0, "weight of the regulariser", (0.1, 1.0, 10.0, 100.0, 2000.0), NOT_NEGATIVE)
+    optimizer: str = tunable("sgd", "sgd with momentum 0.9, or adam", limit=one_of(*OPTIMIZERS))
 
     @property
     def needs_source(self) -> bool:
-        """Not for ETA, as the paper calls the method without its regulariser."""
+        """Only for the regulariser; the paper calls the method without it ETA."""
         return self.fisher > 0
 
     def summary_key(self) -> Any:
-        """The gradients are those of the global model."""
+        """Summaries depend only on the global model."""
         return self.needs_source
 
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
@@ -60,14 +57,14 @@ class EATA(Method):
             return squared_gradients(_EATA(model, self, {}), batches)
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
-        """The model, ready to learn."""
+        """The model with a new optimizer."""
         if self.needs_source and not source_info.summary.get(BATCHES):
-            raise MethodError("eata needs the source clients' summary; with fisher=0 it does without")
+            raise MethodError("eata needs the source clients' summaries: gather them, or set fisher=0")
         return _EATA(model, self, source_info.summary if self.needs_source else {})
 
 
 class _EATA(Learner):
-    _mean: Tensor | None  # of the predictions that counted
+    _mean: Tensor | None  # moving average of the predictions that counted
 
     def __init__(self, model: nn.Module, config: EATA, summary: Summary) -> None:
         super().__init__(model, affine_parameters, config.optimizer, config.lr)
@@ -84,7 +81,7 @@ class _EATA(Learner):
         if counts.any():
             loss = ((margin - entropy.detach()).exp() * entropy)[counts].mean()
             if self._importance:
-                loss = loss + self._config.fisher * drift(self._importance, self.parameters, self.fresh)
+                loss = loss + self._config.fisher * drift(self._importance, self.parameters, self.initial)
             self.descend(loss)
             new = p[counts].mean(0)
             self._mean = new if self._mean is None else 0.9 * self._mean + 0.1 * new

@@ -1,4 +1,4 @@
-"""LAME: alike samples agree."""
+"""LAME: similar samples get similar predictions."""
 
 from ttpfl.methods.lame.method import LAME
 

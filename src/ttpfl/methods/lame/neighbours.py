@@ -1,4 +1,4 @@
-"""How alike the samples of a batch are, and predictions that agree with those of alike samples; for LAME."""
+"""Affinities of the samples of a batch, and the assignments that LAME derives from them."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ CONVERGED = 1e-8  # relative change of the energy
 
 
 def rbf(features: Tensor, count: int) -> Tensor:
-    """W[i, j] = exp(-d^2 / (2 s^2)), s the mean distance to the nearest of rank `count`, itself the first."""
+    """W[i, j] = exp(-d^2 / (2 s^2)); s is the mean distance to the `count`-th nearest, i itself included."""
     distance = _distances(features)
     ranked = distance.topk(min(count, len(distance)), largest=False).values
     width = ranked[:, -1].mean().clamp_min(torch.finfo(distance.dtype).tiny)
@@ -22,14 +22,14 @@ def rbf(features: Tensor, count: int) -> Tensor:
 
 
 def knn(features: Tensor, count: int) -> Tensor:
-    """W[i, j] = 1 where j is one of the `count` nearest to i, itself apart."""
+    """W[i, j] = 1 if j is among the `count` nearest to i, i itself excluded; otherwise 0."""
     distance = _distances(features)
-    found = distance.fill_diagonal_(torch.inf).topk(min(count, len(features) - 1), largest=False).indices
-    return torch.zeros_like(distance).scatter_(1, found, 1.0)
+    nearest = distance.fill_diagonal_(torch.inf).topk(min(count, len(features) - 1), largest=False).indices
+    return torch.zeros_like(distance).scatter_(1, nearest, 1.0)
 
 
 def linear(features: Tensor, count: int) -> Tensor:
-    """W[i, j] is the cosine of the angle between i and j; `count` does not matter."""
+    """W[i, j] is the cosine between i and j; `count` is ignored."""
     features = F.normalize(features, dim=1)
     return features @ features.T
 
@@ -45,7 +45,7 @@ def _distances(features: Tensor) -> Tensor:
 def assignments(log_p: Array, affinity: Array, steps: int) -> Array:
     """log Y after the iterations Y = softmax(log p + W Y).
 
-    Numpy is quicker than torch on matrices this small.
+    Numpy is faster than torch on matrices this small.
     """
     y, before = np.exp(log_p) / np.exp(log_p).sum(1, keepdims=True), np.inf
     for step in range(steps):
@@ -55,7 +55,7 @@ def assignments(log_p: Array, affinity: Array, steps: int) -> Array:
         total = y.sum(1, keepdims=True)
         y /= total
         normaliser = top + np.log(total)
-        energy = -float(normaliser.sum())  # which is <Y, log Y - log p - W Y_before>
+        energy = -float(normaliser.sum())  # equals <Y, log Y - log p - W Y_before>
         if step > 1 and abs(energy - before) <= CONVERGED * abs(before):
             break
         before = energy

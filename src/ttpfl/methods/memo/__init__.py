@@ -1,4 +1,4 @@
-"""MEMO: one step for every image."""
+"""MEMO: one gradient step for each image."""
 
 from ttpfl.methods.memo.method import MEMO
 

@@ -1,4 +1,4 @@
-"""MEMO: one step for every image."""
+"""MEMO: one gradient step for each image."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,46 +20,41 @@ from ttpfl.util.settings_kit import NOT_NEGATIVE, integer
 @method("memo")
 @dataclass(frozen=True)
 class MEMO(Method):
-    """All parameters take one step for each image by itself, and are reset after it.
+    """Takes one gradient step in all parameters for each image, then resets them.
 
-    The step minimises the entropy of the mean prediction over random augmentations of the image; then the
-    image as it is gets predicted. As the authors of ATP have it, augmentations are crops out of the image
-    with mirrored borders (MEMO's own for CIFAR-10: AugMix) and flips, and BatchNorm uses its stored
-    statistics, unless `prior_strength` is given.
+    The step minimises the entropy of the mean prediction over random augmentations; then the original image
+    is predicted. As in the ATP authors' code, augmentations are flips and crops out of the image with
+    mirrored borders (MEMO uses AugMix for CIFAR-10), and BatchNorm uses its stored statistics unless
+    `prior_strength` is set.
 
     Paper: Zhang, Levine and Finn, "MEMO: Test Time Robustness via Adaptation and Augmentation", NeurIPS
     2022.
 
-    Defaults: one plain SGD step with this lr is from the authors' code (github.com/zhangmarvin/memo) for
-    CIFAR-10, which has 32 augmentations; all else from that of ATP (github.com/baowenxuan/ATP), which pads
-    images of 224 pixels by 32. A network that was trained without such crops and flips may need a smaller
-    step: tune it.
+    Defaults: lr as in the authors' code (github.com/zhangmarvin/memo) for CIFAR-10, which has 32
+    augmentations; everything else as in ATP's (github.com/baowenxuan/ATP), which pads images of 224 pixels
+    by 32. A network trained without such crops and flips may need a smaller lr: tune it.
     """
 
     stateful = False
 
     lr: float = tunable(
-        0.005, "step size", grid=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05), limit=NOT_NEGATIVE
+        0.005, "learning rate", grid=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05), limit=NOT_NEGATIVE
     )
     augmentations: int = tunable(16, "augmentations per image", limit=integer(1))
-    padding: int = tunable(
-        4, "mirrored pixels around the image out of which crops are taken", limit=integer(0)
-    )
+    padding: int = tunable(4, "mirrored border for crops, in pixels", limit=integer(0))
     prior_strength: float | None = tunable(
         None,
-        "BatchNorm: N/(N+1) stored and 1/(N+1) own statistics (16 in MEMO's paper); None: stored ones",
+        "N mixes BatchNorm statistics, N/(N+1) stored and 1/(N+1) new (paper: 16); None: only stored",
         limit=NOT_NEGATIVE,
     )
-    seed: int = tunable(
-        0, "of the augmentations, together with the image's number in the stream", limit=integer(0)
-    )
+    seed: int = tunable(0, "random seed of the augmentations", limit=integer(0))
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
-        """A twin of the model that moves for one image at a time."""
-        return _OneByOne(model, self)
+        """A copy of the model that adapts to one image at a time."""
+        return _MEMO(model, self)
 
 
-class _OneByOne(Adapter):
+class _MEMO(Adapter):
     def __init__(self, model: nn.Module, config: MEMO) -> None:
         self._twin = Twin(model, [spec for spec in describe(model) if not spec.statistic])
         self._config = config
@@ -76,13 +71,13 @@ class _OneByOne(Adapter):
                 f"memo crops and flips images of shape (batch, channels, height, width), not {kind}: "
                 "choose another method for these inputs"
             )
-        answers = torch.cat([self._answer(image, self._seen + n) for n, image in enumerate(batch)])
-        self._seen += len(batch) if all_finite(answers) else 0
-        return answers
+        logits = torch.cat([self._logits(image, self._seen + n) for n, image in enumerate(batch)])
+        self._seen += len(batch) if all_finite(logits) else 0
+        return logits
 
-    def _answer(self, image: Tensor, number: int) -> Tensor:
-        draw = np.random.default_rng((self._config.seed, number))
-        views = augmented(image, self._config.augmentations, self._config.padding, draw)
+    def _logits(self, image: Tensor, number: int) -> Tensor:
+        random = np.random.default_rng((self._config.seed, number))
+        views = augmented(image, self._config.augmentations, self._config.padding, random)
         direction = probe(self._twin, Inputs((views,), {}), marginal_entropy).direction
         with torch.no_grad():
             return self._twin.plain(Inputs((image[None],), {}), move(self._twin, direction, self._rates))

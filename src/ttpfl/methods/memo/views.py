@@ -1,4 +1,4 @@
-"""Augmented views of one image, and how BatchNorm sees them; for MEMO."""
+"""Augmented views of one image, and BatchNorm on them; for MEMO."""
 
 import math
 
@@ -10,8 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ttpfl.core.statistics import at_least_float32, batch_moments
 
 
-def augmented(image: Tensor, count: int, padding: int, draw: np.random.Generator) -> Tensor:
-    """So many crops out of the image with mirrored borders, every other one flipped on average, as one batch.
+def augmented(image: Tensor, count: int, padding: int, random: np.random.Generator) -> Tensor:
+    """A batch of random crops out of the image with mirrored borders, flipped with probability 1/2.
 
     >>> row = torch.tensor([[[1.0, 2.0, 3.0]]])
     >>> views = augmented(row, 20, 1, np.random.default_rng(0))
@@ -24,9 +24,9 @@ def augmented(image: Tensor, count: int, padding: int, draw: np.random.Generator
         for size in (height, width)
     )
     padded = image[:, rows][:, :, columns]
-    corners = draw.integers(0, 2 * padding, (count, 2), endpoint=True).tolist()
+    corners = random.integers(0, 2 * padding, (count, 2), endpoint=True).tolist()
     crops = torch.stack([padded[:, top : top + height, left : left + width] for top, left in corners])
-    flips = torch.from_numpy(draw.random(count) < 0.5).to(image.device)
+    flips = torch.from_numpy(random.random(count) < 0.5).to(image.device)
     return torch.where(flips[:, None, None, None], crops.flip(3), crops)
 
 
@@ -41,7 +41,7 @@ def marginal_entropy(logits: Tensor) -> Tensor:
 
 
 def mix_statistics(model: nn.Module, share: float) -> None:
-    """From now on BatchNorm uses its stored statistics and, to this share, those of its input."""
+    """Make BatchNorm mix its stored statistics with those of its input, which get the weight `share`."""
     for layer in model.modules():
         if isinstance(layer, _BatchNorm) and layer.running_mean is not None:
             _mix_in(layer, share)
@@ -51,9 +51,9 @@ def _mix_in(layer: _BatchNorm, share: float) -> None:
     stored: list[Tensor] = [layer.running_mean, layer.running_var]  # type: ignore[list-item]
 
     def mix(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
-        own = batch_moments(layer, args[0].detach()) or stored
+        moments = batch_moments(layer, args[0].detach()) or stored
         layer.running_mean, layer.running_var = (
-            torch.lerp(old, new.to(old), share) for old, new in zip(stored, own, strict=True)
+            torch.lerp(old, new.to(old), share) for old, new in zip(stored, moments, strict=True)
         )
 
     def restore(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""RoTTA: for streams whose order is correlated, such as one class after the other."""
+"""RoTTA: robust adaptation to temporally correlated streams."""
 
 from ttpfl.methods.rotta.method import RoTTA
 

@@ -1,4 +1,4 @@
-"""A memory of samples that stays balanced between classes, young and certain (RoTTA)."""
+"""A class-balanced memory of recent, confident samples (RoTTA)."""
 
 import math
 from collections import Counter
@@ -10,17 +10,17 @@ class Item(NamedTuple):
     """A sample in memory."""
 
     sample: Any
-    label: int  # the predicted one
-    uncertainty: float  # the prediction's entropy
-    born: int  # when it came
+    label: int  # predicted
+    uncertainty: float  # entropy of the prediction
+    born: int  # clock at arrival
 
 
 @dataclass
 class BalancedMemory:
     """Keeps at most `capacity` samples of a stream, by predicted class, age and uncertainty.
 
-    A new sample replaces the oldest and least certain one of its class, or, if its class has less than
-    its share of a full memory, of the largest classes; or none, if they are all better.
+    A new sample replaces the worst one (old and uncertain) of its class or, if its class has fewer samples
+    than its share of a full memory, of the largest classes. It is dropped if all of these are better.
 
     >>> memory = BalancedMemory(capacity=2, classes=2)
     >>> for sample in "abc":
@@ -37,10 +37,10 @@ class BalancedMemory:
     clock: int = 0
 
     def add(self, sample: Any, label: int, uncertainty: float) -> None:
-        """Offer one sample; all others get older by one."""
+        """Offer one sample and advance the clock."""
         new = Item(sample, label, uncertainty, self.clock)
         counts = Counter(item.label for item in self.items)
-        full: set[int] = set()  # the classes where room is made
+        full: set[int] = set()  # classes in which a sample is replaced
         if counts[label] >= self.capacity / self.classes:
             full = {label}
         elif len(self.items) >= self.capacity:
@@ -55,7 +55,7 @@ class BalancedMemory:
         self.clock += 1
 
     def ages(self) -> list[float]:
-        """How many samples ago each one came, as a share of the capacity."""
+        """The age of each sample in samples, divided by the capacity."""
         return [(self.clock - item.born) / self.capacity for item in self.items]
 
     def copy(self) -> "BalancedMemory":

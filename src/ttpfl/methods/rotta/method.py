@@ -1,4 +1,4 @@
-"""RoTTA: for streams whose order is correlated, such as one class after the other."""
+"""RoTTA: robust adaptation to temporally correlated streams."""
 
 from dataclasses import dataclass
 from operator import itemgetter
@@ -22,28 +22,24 @@ from ttpfl.util.settings_kit import FRACTION, NOT_NEGATIVE, integer, one_of
 @method("rotta")
 @dataclass(frozen=True)
 class RoTTA(Method):
-    """BatchNorm's statistics, and scale and shift of normalisation layers, on a memory of balanced classes.
+    """Adapts normalisation layers with a slow teacher and a class-balanced memory of samples.
 
-    A slow teacher answers; a student learns from it on the memory. Statistics follow the memory by a moving
-    average, scale and shift the teacher's predictions. An update comes whenever as many samples came as
-    the memory holds. For streams whose order is correlated.
+    The teacher predicts. Whenever as many samples have arrived as the memory holds, BatchNorm's statistics
+    follow the memory by a moving average, and a student optimizes scale and shift to match the teacher's
+    predictions on it. Made for temporally correlated streams, such as one class after another.
 
     Paper: Yuan, Xie and Li, "Robust Test-Time Adaptation in Dynamic Scenarios", CVPR 2023.
 
-    Defaults: those of the authors' code (github.com/BIT-DA/RoTTA) for CIFAR-10, at batches of 64. Its random
-    changes of colour are the same for a whole batch; here each image has its own.
+    Defaults: the authors' code (github.com/BIT-DA/RoTTA) for CIFAR-10, with batches of 64. It draws one
+    random change of colour per batch; here each image has its own.
     """
 
-    lr: float = tunable(1e-3, "the student's step size", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), NOT_NEGATIVE)
-    rate: float = tunable(
-        0.05, "how far statistics move in an update", (0.005, 0.01, 0.05, 0.1, 0.5), FRACTION
-    )
-    follow: float = tunable(
-        1e-3, "how far the teacher follows the student", (1e-4, 1e-3, 1e-2, 0.1), FRACTION
-    )
-    capacity: int = tunable(64, "samples in memory, and between updates", (16, 32, 64, 128), integer(1))
-    optimizer: str = tunable("adam", "adam, or sgd with a momentum of 0.9", limit=one_of(*OPTIMIZERS))
-    seed: int = tunable(0, "of the student's augmentations", limit=integer(0))
+    lr: float = tunable(1e-3, "the student's learning rate", (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), NOT_NEGATIVE)
+    rate: float = tunable(0.05, "update rate of statistics", (0.005, 0.01, 0.05, 0.1, 0.5), FRACTION)
+    follow: float = tunable(1e-3, "update rate of the teacher", (1e-4, 1e-3, 1e-2, 0.1), FRACTION)
+    capacity: int = tunable(64, "samples in memory and between updates", (16, 32, 64, 128), integer(1))
+    optimizer: str = tunable("adam", "adam, or sgd with momentum 0.9", limit=one_of(*OPTIMIZERS))
+    seed: int = tunable(0, "random seed of the augmentations", limit=integer(0))
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """Teacher and student, with an empty memory."""
@@ -59,8 +55,8 @@ class _RoTTA(Learner):
 
     def adapt(self, batch: Any) -> Tensor:
         logits = self._teacher.logits(batch)
-        known = self._memory or BalancedMemory(self._config.capacity, logits.shape[1])
-        memory = known.copy()  # a failed update leaves the old one
+        memory = self._memory or BalancedMemory(self._config.capacity, logits.shape[1])
+        memory = memory.copy()  # keep the old one if an update fails
         labels, uncertainties = logits.argmax(1).tolist(), entropies(logits).tolist()
         for index, (label, uncertainty) in enumerate(zip(labels, uncertainties, strict=True)):
             sample = map_tensors(Tensor.clone, map_tensors(itemgetter(index), batch))
@@ -72,11 +68,11 @@ class _RoTTA(Learner):
 
     def _update(self, memory: BalancedMemory) -> None:
         samples = default_collate([item.sample for item in memory.items])
-        draws = torch.Generator().manual_seed(self._config.seed + memory.clock)
+        generator = torch.Generator().manual_seed(self._config.seed + memory.clock)
         teacher, student = RobustStatistics(self._config.rate), RobustStatistics(self._config.rate)
         target = self._teacher.logits(samples, teacher).softmax(1)
-        seen = map_tensors(lambda images: strongly_augmented(images, draws), samples)
-        log_p = self.forward(seen, student).log_softmax(1)
+        augmented = map_tensors(lambda images: strongly_augmented(images, generator), samples)
+        log_p = self.forward(augmented, student).log_softmax(1)
         timeliness = torch.sigmoid(-torch.tensor(memory.ages()).to(log_p))
         self.descend((timeliness * -(target * log_p).sum(1)).mean())
         teacher.commit()

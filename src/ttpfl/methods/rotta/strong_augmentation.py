@@ -1,4 +1,4 @@
-"""Random changes of colour, place and sharpness for images whose normalisation is not known."""
+"""Random colour, affine, blur and noise augmentations for images of unknown normalisation."""
 
 import math
 
@@ -10,30 +10,29 @@ GREY = (0.299, 0.587, 0.114)
 
 
 def strongly_augmented(images: Tensor, generator: Generator) -> Tensor:
-    """Images with other brightness, contrast, saturation, hue, gamma, place, blur, noise; each its own.
+    """Augment brightness, contrast, saturation, hue, gamma, position, blur and noise of each image.
 
-    The ranges are those of CoTTA and RoTTA for images from 0 to 1. So each channel is first brought to
-    that range by the least and the largest value in the batch, and back in the end. What is not a batch
-    of images is returned as it is.
+    The ranges are those of CoTTA and RoTTA for images from 0 to 1. Each channel is first scaled to that range
+    by its minimum and maximum in the batch, and scaled back at the end. Other inputs are returned unchanged.
     """
     if images.ndim != 4 or not images.is_floating_point():
         return images
-    low = images.amin((0, 2, 3), keepdim=True)
-    span = (images.amax((0, 2, 3), keepdim=True) - low).clamp_min(torch.finfo(images.dtype).tiny)
+    minimum = images.amin((0, 2, 3), keepdim=True)
+    span = (images.amax((0, 2, 3), keepdim=True) - minimum).clamp_min(torch.finfo(images.dtype).tiny)
 
-    def draw(least: float, most: float) -> Tensor:
+    def draw(low: float, high: float) -> Tensor:
         unit = torch.rand(len(images), generator=generator).to(images)
-        return least + (most - least) * unit
+        return low + (high - low) * unit
 
     ranges = [(1 - width, 1 + width) for width in (0.4, 0.3, 0.5, 0.3)] + [(-0.06, 0.06)]
     colour = [draw(*range_)[:, None, None, None] for range_ in ranges]
-    x = _recoloured((images - low) / span, *colour)
+    x = _recoloured((images - minimum) / span, *colour)
     flip = torch.where(draw(0, 1) < 0.5, -1.0, 1.0).to(images)
     shift = torch.stack([draw(-1, 1), draw(-1, 1)], 1) / 8  # a sixteenth of the size
     x = _placed(x, draw(-math.pi / 12, math.pi / 12), draw(0.9, 1.1), flip, shift)
     x = _blurred(x, draw(0.001, 0.5))
     noise = torch.randn(x.shape, generator=generator).to(x)
-    return (x + 0.005 * noise).clamp(0, 1) * span + low
+    return (x + 0.005 * noise).clamp(0, 1) * span + minimum
 
 
 def _recoloured(
@@ -45,15 +44,15 @@ def _recoloured(
     grey = _grey(x) if x.shape[1] == len(GREY) else x
     x = (grey + saturation * (x - grey)).clamp(0, 1)
     if x.shape[1] == len(GREY):
-        x = turned(x, hue)
+        x = rotate_hue(x, hue)
     return x.clamp(1e-8, 1) ** gamma
 
 
-def turned(x: Tensor, turns: Tensor) -> Tensor:
-    """Colours (red, green, blue) turned about the grey axis; a third of a turn takes each to the next.
+def rotate_hue(x: Tensor, turns: Tensor) -> Tensor:
+    """Rotate RGB colours about the grey axis; a third of a turn maps red to green.
 
     >>> red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
-    >>> turned(red, torch.tensor(1 / 3)).flatten().abs().round(decimals=4)
+    >>> rotate_hue(red, torch.tensor(1 / 3)).flatten().abs().round(decimals=4)
     tensor([0., 1., 0.])
     """
     angle, mean = 2 * math.pi * turns, x.mean(1, keepdim=True)

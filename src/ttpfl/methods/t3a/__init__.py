@@ -1,4 +1,4 @@
-"""T3A: a classifier of prototypes."""
+"""T3A: a prototype classifier."""
 
 from ttpfl.methods.t3a.method import T3A
 

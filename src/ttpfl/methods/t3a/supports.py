@@ -1,4 +1,4 @@
-"""Features that stand for their classes; for T3A."""
+"""Features that represent their classes; for T3A."""
 
 from typing import NamedTuple, Self
 
@@ -10,28 +10,28 @@ from ttpfl.core.statistics import at_least_float32
 
 
 class Supports(NamedTuple):
-    """Normalised features of each class, of which the surest are kept.
+    """Normalised features of each class, limited to the most confident.
 
-    >>> one = Supports.none(classes=2, size=2).joined(torch.eye(2), logits=torch.eye(2), keep=1)
-    >>> one.joined(torch.tensor([[2.0, 0.0]]), logits=torch.tensor([[0.5, 0.0]]), keep=1).sums
+    >>> supports = Supports.none(classes=2, size=2).joined(torch.eye(2), logits=torch.eye(2), keep=1)
+    >>> supports.joined(torch.tensor([[2.0, 0.0]]), logits=torch.tensor([[0.5, 0.0]]), keep=1).sums
     tensor([[1., 0.],
             [0., 1.]], dtype=torch.float64)
     """
 
-    sums: Tensor  # of each class's supports; where all are kept, that is all there is to know
+    sums: Tensor  # of each class's supports; the other fields stay empty if all supports are kept
     vectors: Tensor
     labels: Tensor
     entropy: Tensor
 
     @classmethod
     def none(cls, classes: int, size: int, device: torch.device | None = None) -> Self:
-        """No supports, of features of this size."""
+        """No supports; features have this size."""
         sums = torch.zeros(classes, size, dtype=torch.float64, device=device)
-        nobody = torch.zeros(0, device=device)
-        return cls(sums, nobody.view(0, 1).expand(0, size), nobody.long(), nobody)
+        empty = torch.zeros(0, device=device)
+        return cls(sums, empty.view(0, 1).expand(0, size), empty.long(), empty)
 
     def joined(self, features: Tensor, logits: Tensor, keep: int | None) -> Self:
-        """With these features, for the classes that the logits say; `keep` per class, or all if None."""
+        """Add features of the predicted classes; keep `keep` supports per class, or all if None."""
         vectors, labels = F.normalize(at_least_float32(features), dim=1), logits.argmax(1)
         if keep is None:
             return self._replace(sums=self.sums.index_add(0, labels, vectors.double()))
@@ -44,7 +44,7 @@ class Supports(NamedTuple):
 
 
 def _lowest(entropy: Tensor, labels: Tensor, count: int, classes: int) -> Tensor:
-    """Where the `count` lowest entropies of each class are; of equal ones the earlier."""
+    """The positions of the `count` lowest entropies of each class; ties go to the earlier."""
     order = entropy.argsort(stable=True)
     order = order[labels[order].argsort(stable=True)]  # by class, then by entropy
     sizes = labels.bincount(minlength=classes)
