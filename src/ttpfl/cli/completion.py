@@ -73,8 +73,8 @@ def shifts() -> list[str]:
 
 
 def _registered(folder: str, decorator: str, pattern: str) -> list[str]:
-    """What the pattern matches in those files of a folder that use the decorator."""
-    sources = (path.read_text("utf-8") for path in sorted((_PACKAGE / folder).glob("*.py")))
+    """What the pattern matches in the files below a folder that use the decorator."""
+    sources = (path.read_text("utf-8") for path in sorted((_PACKAGE / folder).rglob("*.py")))
     return sorted(
         name for text in sources if decorator in text for name in re.findall(pattern, text, re.MULTILINE)
     )
