@@ -1,4 +1,4 @@
-"""The page's sections, in its order: each is made from a study, or is None if there is nothing to show."""
+"""The sections of the page, in order. Each is built from a study, or None if there is nothing to show."""
 
 from collections.abc import Callable
 
