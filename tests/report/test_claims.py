@@ -151,8 +151,8 @@ def test_flat_target_curves_beside_rising_source_curves_are_said() -> None:
     (note,) = curves(read(page(with_learning(source, flat))))
     assert note == (
         "Rate learning, atp-batch, hybrid: after round 0, accuracy still rises by 5.0 points at source "
-        "clients but changes by less than 1 point at target clients (target, batch: +0.5), which gain nothing "
-        "visible from these rounds."
+        "clients but changes by less than 1 point at target clients (target, batch: +0.5), which gain "
+        "nothing visible from these rounds."
     )
     rising = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.51, 0.51]
     assert curves(read(page(with_learning(source, rising)))) == []  # by a whole point

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, Node, element, embedded, joined
 
@@ -47,6 +48,9 @@ class Cell:
     style: str | None = None
 
 
+METHOD = Column("Method", numeric=False)
+
+
 def figure(id: str, caption: Node, body: Node, data: Data) -> Html:
     """A figure, with its data for the page's script."""
     values = embedded({"columns": data.columns, "rows": data.rows}, class_="data")
@@ -76,6 +80,11 @@ def panels(choice: str, contents: Mapping[str, Node]) -> Html:
         for title, content in contents.items()
     ]
     return element("div", shown, class_="panels", data_choice=choice)
+
+
+def method_cell(label: str) -> Cell:
+    """The name of a method."""
+    return Cell(label, label, "baseline" if label == BASELINE else "")
 
 
 def definitions(pairs: Sequence[tuple[str, Node]]) -> Html:

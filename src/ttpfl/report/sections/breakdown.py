@@ -6,8 +6,7 @@ from statistics import mean
 from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.markup import Html
 from ttpfl.report.numbers import listed, plain, signed
-from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
-from ttpfl.report.sections.overview import METHOD, method_cell
+from ttpfl.report.parts import METHOD, Cell, Column, Data, Section, Value, figure, method_cell, panels, table
 from ttpfl.report.study import Case, Study
 from ttpfl.results.comparison import Comparison
 from ttpfl.results.schema import Client

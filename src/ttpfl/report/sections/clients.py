@@ -90,13 +90,9 @@ def _pair(canvas: Canvas, place: int, before: float, after: float, name: str, ro
         element("line", x1=x, x2=x, y1=y1, y2=y2),
         element("circle", cx=x, cy=y1, r=3),
         element("circle", cx=x, cy=y2, r=3.5),
-        class_=_class(before, after), data_row=row, data_name=name,
-        **tooltip(f"{name}: {change}"),
+        class_="harm" if after < before else "gain" if after > before else "same",
+        data_row=row, data_name=name, **tooltip(f"{name}: {change}"),
     )  # fmt: skip
-
-
-def _class(before: float, after: float) -> str:
-    return "harm" if after < before else "gain" if after > before else "same"
 
 
 def _summary(method: str, before: list[float], after: list[float]) -> Node:

@@ -6,17 +6,21 @@ from ttpfl.evaluation.summary import BASELINE, RESAMPLES, Line, Spread
 from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, element, joined
 from ttpfl.report.numbers import DASH, ends, listed, plain, signed, words
-from ttpfl.report.parts import Cell, Column, Data, Section, Value, dot, figure, panels, table
-from ttpfl.report.scale import Scale, covering
-from ttpfl.report.sections.overview import (
+from ttpfl.report.parts import (
     METHOD,
-    accuracy,
-    marks,
+    Cell,
+    Column,
+    Data,
+    Section,
+    Value,
+    dot,
+    figure,
     method_cell,
-    over_seeds,
-    overview,
-    with_spread,
+    panels,
+    table,
 )
+from ttpfl.report.scale import Scale, covering
+from ttpfl.report.sections.overview import accuracy, marks, over_seeds, overview, with_spread
 from ttpfl.report.study import Case, Study
 
 ACCURACY = Column("Accuracy", "mean over clients, in percent")

@@ -5,9 +5,8 @@ import math
 from ttpfl.evaluation.summary import Line
 from ttpfl.report.markup import element
 from ttpfl.report.numbers import plain, size
-from ttpfl.report.parts import Cell, Column, Data, Section, Value, dot, figure, table
+from ttpfl.report.parts import METHOD, Cell, Column, Data, Section, Value, dot, figure, method_cell, table
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.sections.overview import METHOD, method_cell
 from ttpfl.report.study import Study
 from ttpfl.results.schema import COST
 

@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.numbers import DASH, plain
-from ttpfl.report.parts import Cell, Column, Data, Value, figure, table
+from ttpfl.report.parts import METHOD, Cell, Column, Data, Value, figure, method_cell, table
 from ttpfl.report.study import Case, Ranking, Study
-
-METHOD = Column("Method", numeric=False)
 
 
 def overview(study: Study) -> Html:
@@ -48,11 +45,6 @@ def marks(figures: Mapping[str, float]) -> dict[str, str]:
     """
     places = dict(zip(sorted(set(figures.values()), reverse=True), ("best", "second"), strict=False))
     return {label: places.get(figure, "") for label, figure in figures.items()}
-
-
-def method_cell(label: str) -> Cell:
-    """The name of a method."""
-    return Cell(label, label, "baseline" if label == BASELINE else "")
 
 
 def accuracy(case: Case, label: str, mark: Mapping[str, str]) -> Cell:

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from statistics import mean
+from typing import cast
 
 from ttpfl.federation.privacy.accountant import in_words
 from ttpfl.report.chart import drawing, percent, tooltip
@@ -75,13 +77,8 @@ def _mean_over_seeds(case: Case, label: str) -> list[Module]:
     entries = [entry for run in case.runs if (entry := entry_of(run, label))]
     of_seeds = [entry["rates"]["modules"] for entry in entries if entry["rates"]]
     return [
-        Module(
-            name=same[0]["name"],
-            kind=same[0]["kind"],
-            block=same[0]["block"],
-            rate=mean(module["rate"] for module in same),
-        )
-        for same in zip(*of_seeds, strict=False)  # one network has the same modules with every seed
+        cast(Module, {**same[0], "rate": mean(module["rate"] for module in same)})
+        for same in zip(*of_seeds, strict=False)  # the modules of a network are the same with every seed
     ]
 
 
@@ -90,7 +87,7 @@ def _panel(by_case: ByCase) -> list[Html]:
     charts = _distinct(by_case)
     rows = [
         [_chart(title, modules, grouping, scale) for title, modules in charts.items()]
-        for grouping in _GROUPINGS
+        for grouping in ("block", "kind")
     ]
     if len(charts) == 1:  # side by side
         rows = [[*rows[0], *rows[1]]]
@@ -105,14 +102,8 @@ def _distinct(by_case: ByCase) -> ByCase:
     return groups
 
 
-_GROUPINGS: dict[str, Callable[[Module], str]] = {
-    "block": lambda module: module["block"],
-    "kind": lambda module: module["kind"],
-}
-
-
 def _chart(case: str, modules: Sequence[Module], grouping: str, scale: Scale) -> Html:
-    bars = _bars(listed(f"Rates by {grouping}", case), modules, _GROUPINGS[grouping], scale)
+    bars = _bars(listed(f"Rates by {grouping}", case), modules, itemgetter(grouping), scale)
     return element("div", element("h5", case, element("small", f" by {grouping}")), bars)
 
 

@@ -56,7 +56,8 @@ def _figure(study: Study, name: str, cases: dict[float, Case]) -> Html:
     grey = f"; methods after the first {COLOURED} are grey" * ("s0" in classes.values())
     caption = f"Mean accuracy over clients for each {name}{grey}.{axis_note(canvas.y)}"
     rows = [[x, *(case.lines[label].accuracy for label in labels)] for x, case in cases.items()]
-    return figure(f"variation-{_slug(name)}", caption, body, Data([name, *labels], rows))
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return figure(f"variation-{slug}", caption, body, Data([name, *labels], rows))
 
 
 def _scale(numbers: list[float]) -> Scale:
@@ -78,7 +79,3 @@ def _ends(canvas: Canvas, ends: dict[str, float], classes: dict[str, str]) -> It
     for label, top in zip(ends, tops, strict=True):
         class_ = f"end-name {classes[label]}"
         yield element("text", clipped(label, 14), x="100%", dx=10, y=top + 4, class_=class_)
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
