@@ -29,7 +29,9 @@ def toy(study: Study) -> Section | None:
         f"Rates learned on this example: {learned}."
     )
     keys = [(tone, f"class {name}") for name, tone in CLASSES.items()]
-    content = figure("toy-figure", caption, [panels("Histogram", charts), legend(keys)], _data(edges, situations))
+    content = figure(
+        "toy-figure", caption, [panels("Histogram", charts), legend(keys)], _data(edges, situations)
+    )
     return Section("toy", "Why a rate may be negative", content)
 
 
