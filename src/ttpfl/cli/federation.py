@@ -25,7 +25,7 @@ from ttpfl.cli.options import (
     file_option,
     flag,
     option,
-)  # fmt: skip
+)
 from ttpfl.cli.outcome import report
 from ttpfl.cli.sites import SiteOptions, TrainSiteOptions, learn_over_sites, train_over_sites
 from ttpfl.federation.settings import LearnSettings, TrainSettings

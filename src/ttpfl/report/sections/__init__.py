@@ -18,16 +18,6 @@ from ttpfl.report.sections.variation import variation
 from ttpfl.report.study import Study
 
 SECTIONS: tuple[Callable[[Study], Section | None], ...] = (
-    comparison,
-    toy,
-    tradeoff,
-    variation,
-    clients,
-    rates,
-    curves,
-    breakdown,
-    pictures,
-    cost,
-    audit,
-    provenance,
-)
+    comparison, toy, tradeoff, variation, clients, rates,
+    curves, breakdown, pictures, cost, audit, provenance,
+)  # fmt: skip
