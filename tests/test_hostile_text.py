@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ttpfl.cli import app
 from ttpfl.cli.messages import say
-from ttpfl.cli.output import answer
+from ttpfl.cli.output import print_result
 from ttpfl.cli.predictions import writer
 from ttpfl.folder_stream import Prediction
 from ttpfl.report.tables import markdown
@@ -35,8 +35,8 @@ def test_terminals_get_no_control_characters(capsys: pytest.CaptureFixture[str])
     table = Table("site")
     table.add_row(HOSTILE)
     say(f"error: {HOSTILE}")
-    answer({"site": HOSTILE}, f"site {HOSTILE}", table, as_json=False)
-    answer({"site": HOSTILE}, as_json=True)
+    print_result({"site": HOSTILE}, f"site {HOSTILE}", table, as_json=False)
+    print_result({"site": HOSTILE}, as_json=True)
     shown = capsys.readouterr()
     for text in (shown.out, shown.err):
         assert "north" in text
@@ -47,7 +47,7 @@ def test_terminals_get_no_control_characters(capsys: pytest.CaptureFixture[str])
 def test_a_table_looks_the_same_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("site", "accuracy", box=None)
     table.add_row("north", "71.5")
-    answer(None, table, as_json=False)
+    print_result(None, table, as_json=False)
     assert capsys.readouterr().out.split() == ["site", "accuracy", "north", "71.5"]
 
 
@@ -73,7 +73,7 @@ def test_halves_of_surrogate_pairs_in_results(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hidden", ["\u200b", "\u00ad", "\u2060", "\U000e0041", "\ufeff", "\u2028"])
 def test_what_cannot_be_seen_is_written_out(hidden: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert printable(f"no{hidden}rth").isascii()
-    answer({"site": f"no{hidden}rth"}, as_json=True)
+    print_result({"site": f"no{hidden}rth"}, as_json=True)
     shown = capsys.readouterr().out
     assert shown.isascii()
     assert json.loads(shown) == {"site": f"no{hidden}rth"}

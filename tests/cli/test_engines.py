@@ -43,4 +43,4 @@ LEARN = ["learn", "m.safetensors", "--out", "o", "--engine", "flower", "--federa
 def test_options_of_the_other_engine(words: list[str], option: str) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
-    assert f"{option} goes with --engine" in " ".join(done.output.split())
+    assert f"{option} needs --engine" in " ".join(done.output.split())

@@ -137,14 +137,14 @@ def test_unreadable_pictures_are_named_and_left_out(place: Path) -> None:
     assert after.exit_code == 0
     assert after.stdout == before.stdout  # its place in the batch goes to the next one
     first, last = after.stderr.splitlines()
-    assert first.startswith("warning: pictures/a/01x.jpg is skipped, since it cannot be read: ")
+    assert first.startswith("warning: skipped pictures/a/01x.jpg, which cannot be read: ")
     assert last == "warning: 1 of 12 pictures could not be read"
 
 
 def test_nothing_to_read_is_an_error(place: Path) -> None:
     result = run("pictures/a/00.jpg", "nowhere", "--out", "found.csv")
     assert result.exit_code == 1
-    assert "nowhere is skipped" in result.stderr
+    assert "skipped nowhere, which cannot be read" in result.stderr
     assert result.stderr.splitlines()[-1] == "error: none of 2 pictures could be read"
     assert not (place / "found.csv").exists()
     assert run("nowhere").stderr.splitlines()[-1] == "error: the picture could not be read"
@@ -188,11 +188,11 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--classes", "ants"], "--classes ants: it takes a number, comma-separated names"),
+        (["--classes", "ants"], "--classes ants: expected a number, comma-separated names"),
         (["--classes", "7"], "7 classes are named, but for one picture the network answers (1, 3)"),
         (["--classes", "a,b,a"], "the class 'a' is there twice"),
-        (["--image-size", "20*24"], "--image-size 20*24: it takes a side, or height and width"),
-        (["--mean", "1,2"], "--mean 1,2: it takes a number for each"),
+        (["--image-size", "20*24"], "--image-size 20*24: expected a side, or height and width"),
+        (["--mean", "1,2"], "--mean 1,2: expected a number for each"),
         (["--std", "1,0,1"], "three positive numbers"),
         (["--arch", "resnet17"], "unknown model 'resnet17'"),
         (["--arch", "resnet18"], "'conv1.weight' has shape (32, 3, 3, 3) in m.safetensors"),
@@ -268,6 +268,6 @@ def test_a_fifo_is_left_out_and_not_waited_for(place: Path) -> None:
         [*command, "pipe.png", "pictures"], cwd=place, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert "pipe.png is skipped, since it cannot be read: " in done.stderr
+    assert "skipped pipe.png, which cannot be read: " in done.stderr
     assert "FIFOs and devices are not read" in done.stderr
     assert len(done.stdout.splitlines()) == 1 + len(NAMES)

@@ -214,7 +214,7 @@ def test_texts_stand_out(browser: webdriver.Chrome, report: Path, scheme: str) -
     """The contrast that WCAG asks for at level AA: 4.5 for text, 3 for marks."""
     show(browser, report, scheme=scheme)
     texts = ["p", ".question", ".origin", "nav a", "figcaption", "th", "td small", "td.gain", "td.harm",
-             ".download", "text.tick", "text.axis", ".answer.gain", ".answer.harm", ".command code",
+             ".download", "text.tick", "text.axis", ".prediction.gain", ".prediction.harm", ".command code",
              ".pills label", ".pills label:has(:checked)", "select", ".names text"]  # fmt: skip
     marks = [
         "rect.bar.gain",
@@ -256,7 +256,7 @@ def test_another_method_moves_the_points(
     Select(one(figure, "select")).select_by_visible_text("bbse")
     entries = {entry["label"]: entry["accuracy"] for entry in found["runs"][0]["entries"]}
     harmed = sum(a < b for a, b in zip(entries["bbse"], entries["none"], strict=True))
-    assert one(figure, ".told").text.startswith(f"bbse: {harmed} of 12 clients harmed, mean ")
+    assert one(figure, ".note").text.startswith(f"bbse: {harmed} of 12 clients harmed, mean ")
     pairs = all_of(figure, ".panel:not([hidden]) .pairs g")
     assert sum("harm" in (pair.get_attribute("class") or "") for pair in pairs) == harmed
     shown = [100 * a for label in ("none", "bbse") for a in entries[label]]

@@ -22,8 +22,8 @@ def test_a_lead_within_its_interval_makes_nobody_the_best() -> None:
     """By hand: the two clients' differences are +10 and -5 points, so the interval is from -5 to +10."""
     best, *_ = headlines(with_accuracies(none=[0.4, 0.4], tent=[0.5, 0.55], em=[0.6, 0.5]))
     assert best == (
-        f"Of 3 methods em has the highest accuracy (55.00{SPACE}%), over 2 clients. It is ahead of tent, the "
-        f"next, by 2.50 points in mean accuracy (95{SPACE}% interval, paired by client: {MINUS}5.00 to "
+        f"Of 3 methods, em has the highest accuracy (55.00{SPACE}%), over 2 clients. It leads tent, the "
+        f"runner-up, by 2.50 points in mean accuracy (95{SPACE}% interval, paired by client: {MINUS}5.00 to "
         "+10.00): too close to call."
     )
 
@@ -42,22 +42,22 @@ def test_the_first_by_rank_may_be_behind_by_accuracy() -> None:
     found["runs"][2]["entries"][2]["accuracy"] = [0.9, 0.9]
     best, *_ = headlines(found)
     assert "em has the lowest average rank (1.3)" in best
-    assert "It is behind tent, the next, by 14.33 points" in best
+    assert "It trails tent, the runner-up, by 14.33 points" in best
 
 
 def test_one_client_gives_no_interval() -> None:
     found = with_accuracies(none=[0.4], em=[0.5], tent=[0.45])
     document, (best, gain, _) = read(page(found)), headlines(found)
-    assert best.endswith("over 1 client. It is ahead of tent, the next, by 5.00 points in mean accuracy; one "
-                         "client gives no interval.")  # fmt: skip
-    assert "+10.00 points (one client gives no interval), with none of 1 client harmed" in gain
+    assert best.endswith("over 1 client. It leads tent, the runner-up, by 5.00 points in mean accuracy (a "
+                         "single client gives no interval).")  # fmt: skip
+    assert "+10.00 points (a single client gives no interval), with none of 1 client harmed" in gain
     cells = table(document, "Comparison")["em"]
-    assert (cells["To none"].text, cells["95 % interval"].text) == ("+10.00", DASH)
-    assert not {"gain", "harm"} & set(cells["To none"].classes)
-    assert len(cells["Drawn"].all("circle")) == 1
-    assert not cells["Drawn"].all("line", class_="span")
+    assert (cells["Vs. none"].text, cells["95 % interval"].text) == ("+10.00", DASH)
+    assert not {"gain", "harm"} & set(cells["Vs. none"].classes)
+    assert len(cells["Plot"].all("circle")) == 1
+    assert not cells["Plot"].all("line", class_="span")
     caption = document.one("figure", id="comparison-table").one("figcaption").text
-    assert caption.count("One client gives no interval.") == 1
+    assert caption.count("A single client gives no interval.") == 1
     row = next(row for row in data(document, "comparison-table") if row["method"] == "em")
     assert (row["difference"], row["low"], row["high"]) == (10, None, None)
 
@@ -65,14 +65,14 @@ def test_one_client_gives_no_interval() -> None:
 def test_an_interval_of_several_equal_clients_has_no_width() -> None:
     found = with_accuracies(none=[0.4, 0.5, 0.6], em=[0.5, 0.6, 0.7])
     assert table(read(page(found)), "Comparison")["em"]["95 % interval"].text == "+10.00 to +10.00"
-    assert "One client gives no interval" not in page(found)
+    assert "A single client gives no interval" not in page(found)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_one_seed_gives_no_spread(seeds: int) -> None:
     found = made_up.results(("a", "b"), ["none", "em"], clients=3, seeds=seeds)
     captions = [figure.one("figcaption").text for figure in read(page(found)).all("figure")]
-    assert sum("one seed gives no spread" in caption for caption in captions) == (2 if seeds == 1 else 0)
+    assert sum("a single seed gives no spread" in caption for caption in captions) == (2 if seeds == 1 else 0)
 
 
 @pytest.mark.parametrize("cases", [made_up.CASES, ("cohort=15", "cohort=60", "other"), ("",)])
@@ -103,7 +103,7 @@ def test_the_axis_of_clients_fits_what_is_shown() -> None:
     assert (low, high) == (70, 90)
     ticks = [text.text for text in figure.one("g", class_="y-axis").all("text")]
     assert ticks == ["70", "75", "80", "85", "90"]
-    assert "The axis does not begin at zero." in figure.one("figcaption").text
+    assert "The axis does not start at zero." in figure.one("figcaption").text
     other = covering([41.0, 85.0])
     assert f'"tent": {{"low": {other.low}, "high": {other.high}' in str(
         figure.one("g", class_="pairs").attributes["data-axes"]
@@ -132,7 +132,7 @@ def test_memory_is_said_sensibly(held: int, shown: str) -> None:
 
 
 def curves(document: Element) -> list[str]:
-    return [told.text for told in document.one("section", id="curves").all("p", class_="told")]
+    return [note.text for note in document.one("section", id="curves").all("p", class_="note")]
 
 
 def with_learning(source: list[float], target: list[float]) -> dict[str, Any]:
@@ -148,11 +148,11 @@ def with_learning(source: list[float], target: list[float]) -> dict[str, Any]:
 def test_flat_target_curves_beside_rising_source_curves_are_said() -> None:
     """By hand: of eight rounds the first two have the mean 0.60 and the last two 0.65."""
     source, flat = [0.59, 0.61, 0.62, 0.63, 0.63, 0.64, 0.65, 0.65], [0.5] * 7 + [0.51]
-    (told,) = curves(read(page(with_learning(source, flat))))
-    assert told == (
-        "Rate learning, atp-batch, hybrid: at source clients accuracy still rises by 5.0 points after round "
-        "0, while at target clients it is flat (target, batch: +0.5; flat is a change of less than 1 point). "
-        "At target clients, no gain from these rounds is visible."
+    (note,) = curves(read(page(with_learning(source, flat))))
+    assert note == (
+        "Rate learning, atp-batch, hybrid: after round 0, accuracy still rises by 5.0 points at source "
+        "clients but changes by less than 1 point at target clients (target, batch: +0.5), which gain "
+        "nothing visible from these rounds."
     )
     rising = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.51, 0.51]
     assert curves(read(page(with_learning(source, rising)))) == []  # by a whole point
@@ -166,7 +166,7 @@ def test_how_images_were_chosen_is_said() -> None:
         client |= {"size": 200, "changed": 24}
     shown = read(page(found, samples)).one("figure", id="pictures-figure")
     assert "drawn at random" in shown.one("figcaption").text
-    assert "the one that gains most, one in the middle" in shown.one("figcaption").text
+    assert "the clients with the largest, median and smallest gain" in shown.one("figcaption").text
     headings = [heading.text for heading in shown.all("h5")]
     assert len(headings) == 3
     assert all(

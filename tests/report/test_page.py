@@ -72,11 +72,11 @@ def test_the_table_of_a_case(found: dict[str, Any], document: Element, case: str
         assert number(cells["Worst tenth"].text) == pytest.approx(mean(sorted(values)[:2]), abs=0.006)
         paper = made_up.PAPER[label][made_up.CASES.index(case)]
         assert cells["Paper"].text == f"{paper:.2f} ±0.30"
-        assert number(cells["To paper"].text) == pytest.approx(mean(values) - paper, abs=0.006)
+        assert number(cells["Vs. paper"].text) == pytest.approx(mean(values) - paper, abs=0.006)
         if label == "none":
             continue
         changes = [a - b for a, b in zip(values, base, strict=True)]
-        assert number(cells["To none"].text) == pytest.approx(mean(changes), abs=0.006)
+        assert number(cells["Vs. none"].text) == pytest.approx(mean(changes), abs=0.006)
         assert int(cells["Harmed"].text) == sum(change < 0 for change in changes)
         low, high = map(number, cells["95 % interval"].text.split(" to "))
         error = 1.96 * stdev(changes) / len(changes) ** 0.5
@@ -85,7 +85,7 @@ def test_the_table_of_a_case(found: dict[str, Any], document: Element, case: str
             pytest.approx(mean(changes) + error, abs=0.4),
         )
         verdict = "gain" if low > 0 else "harm" if high < 0 else None
-        assert set(cells["To none"].classes) - {"number"} == ({verdict} if verdict else set())
+        assert set(cells["Vs. none"].classes) - {"number"} == ({verdict} if verdict else set())
 
 
 def test_marks_and_ranks_of_the_overview(found: dict[str, Any], document: Element) -> None:
@@ -108,7 +108,7 @@ def test_marks_and_ranks_of_the_overview(found: dict[str, Any], document: Elemen
 
 def test_findings_say_what_the_figures_say(found: dict[str, Any], document: Element) -> None:
     best, gain, paper = (sentence.text for sentence in document.one("div", class_="findings").all("p"))
-    assert "Of 10 methods in 3 cases atp-online" in best
+    assert "Of 10 methods in 3 cases, atp-online" in best
     assert "72 clients (2 seeds)" in best
     before, after = (
         [a for case in made_up.CASES for a in pooled(found, case, label)] for label in ("none", "atp-online")
@@ -163,9 +163,11 @@ def test_findings_of_other_results() -> None:
     found = made_up.results(cases=("digits",), methods=["none", "t3a", "tent"], seeds=1)
     found["runs"][0]["case"] = ""  # a single case needs no name
     best, gain, paper = said(found)
-    assert best.startswith("Of 3 methods none is best by accuracy")
-    assert re.match(rf"No adaptation comes first; .* of the next, t3a, is {MINUS}[0-9.]+ points", gain)
-    assert paper == "The paper has no figures to compare these with."
+    assert best.startswith("Of 3 methods, none is best by accuracy")
+    assert re.match(
+        rf"No adaptation comes first; the runner-up, t3a, differs from it by {MINUS}[0-9.]+ points", gain
+    )
+    assert paper == "The paper reports no figures to compare these with."
     cells = table(read(page(found)), "Comparison")["t3a"]
     assert "Paper" not in cells
 
@@ -173,26 +175,26 @@ def test_findings_of_other_results() -> None:
 def test_findings_where_methods_are_equal() -> None:
     best, gain, _ = said(made_up.with_accuracies(("a", "b"), none=[0.5, 0.7], em=[0.5, 0.7], tent=[0.5, 0.7]))
     assert best == "All 3 methods in 2 cases have the same average rank, 2.0, over 4 clients."
-    assert gain.startswith("The difference of em to no adaptation is 0.00 points")
+    assert gain.startswith("em differs from no adaptation by 0.00 points")
     assert "0.00 to 0.00), the same in every case, with none of 4 clients harmed" in gain
     best, gain, _ = said(made_up.with_accuracies(("a", "b"), none=[0.4, 0.6], em=[0.5, 0.7], tent=[0.7, 0.5]))
-    assert best == "Of 3 methods in 2 cases em and tent share the lowest average rank (1.5), over 4 clients."
-    assert gain.startswith("The difference of em to no adaptation is +10.00 points")
+    assert best == "Of 3 methods in 2 cases, em and tent share the lowest average rank (1.5), over 4 clients."
+    assert gain.startswith("em differs from no adaptation by +10.00 points")
     best, *_ = said(made_up.with_accuracies(("a",), none=[0.4, 0.6], em=[0.5, 0.7], tent=[0.7, 0.5]))
-    assert best.startswith("Of 3 methods em and tent share the highest accuracy (60.00")
+    assert best.startswith("Of 3 methods, em and tent share the highest accuracy (60.00")
 
 
 def test_findings_of_a_single_method() -> None:
     best, gain, _ = said(made_up.with_accuracies(("a", "b"), none=[0.4, 0.6]))
     assert best.startswith("Only none was run in 2 cases, with an accuracy of 50.00")
-    assert gain == "Nothing was run with adaptation, so that no gain can be told."
+    assert gain == "No method was run with adaptation, so there is no gain to report."
 
 
 def test_findings_where_no_adaptation_is_best() -> None:
     best, gain, _ = said(made_up.with_accuracies(("a", "b"), none=[0.6, 0.7], em=[0.6, 0.6], tent=[0.5, 0.5]))
-    assert best.startswith("Of 3 methods in 2 cases none has the lowest average rank (1.0)")
+    assert best.startswith("Of 3 methods in 2 cases, none has the lowest average rank (1.0)")
     assert gain.startswith(
-        f"No adaptation comes first; the difference to it of the next, em, is {MINUS}5.00 points"
+        f"No adaptation comes first; the runner-up, em, differs from it by {MINUS}5.00 points"
     )
 
 
@@ -311,7 +313,7 @@ def test_curves_hold_every_round(found: dict[str, Any], document: Element) -> No
     assert len(learning) == 120
     caption = document.one("figure", id="curves-figure").one("figcaption").text
     validated = any("validation_loss" in record for record in run["training"])
-    assert ("validation data meets the model that a round begins with" in caption) == validated
+    assert ("validation data is evaluated with the model at the start of a round" in caption) == validated
 
 
 def drawings(document: Element, figure: str) -> dict[str, Element]:
@@ -346,7 +348,7 @@ def test_curves_of_numbered_cases_share_their_charts() -> None:
     legend = document.one("figure", id="curves-figure").all("p", class_="legend")[-1]
     *texts, faint = (key.text for key in legend.all("span"))
     assert texts == ["cohort=15", "cohort=60", "cohort=240"]
-    assert faint == "as measured; the strong lines are means over 21 points"
+    assert faint == "as measured; strong lines are means over 21 points"
     keys = [" ".join(key.classes) for key in legend.all("i")][:-1]
     assert keys == [style.replace("line", "key stroke") for style in styles]
     points = charts[f"{stage}: target, batch: loss"].all("circle")
@@ -390,10 +392,10 @@ def test_pictures_have_the_pixels_of_the_samples(found: dict[str, Any], document
         address = item.one("img").attributes["src"] or ""
         shown = Image.open(io.BytesIO(base64.b64decode(address.removeprefix("data:image/png;base64,"))))
         assert np.asarray(shown).tobytes() == base64.b64decode(image["rgb"])
-        for answer, when in zip(item.all("span", class_="answer"), ("before", "after"), strict=True):
+        for prediction, when in zip(item.all("span", class_="prediction"), ("before", "after"), strict=True):
             right = image[when]["answer"] == image["label"]
-            assert ("gain" in answer.classes) == right
-            assert f"{when}: {'right' if right else 'wrong'}" in answer.text
+            assert ("gain" in prediction.classes) == right
+            assert f"{when}: {'correct' if right else 'wrong'}" in prediction.text
 
 
 def test_scatter_and_lines_over_a_number(document: Element) -> None:
@@ -518,7 +520,7 @@ def test_scales_cover_their_values(values: list[float]) -> None:
     assert Scale(10, 1000, log=True)(100) == pytest.approx(0.5)
 
 
-def test_the_weakest_privacy_of_rates_is_told(found: dict[str, Any], document: Element) -> None:
+def test_the_weakest_privacy_of_rates_is_shown(found: dict[str, Any], document: Element) -> None:
     caption = document.one("figure", id="rates-figure").one("figcaption").text
     assert "epsilon" not in caption
     private = copy.deepcopy(found)

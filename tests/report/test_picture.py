@@ -35,5 +35,5 @@ def test_every_client_has_a_dot_where_its_accuracy_is() -> None:
 
 
 def test_a_method_that_was_not_run_is_named() -> None:
-    with pytest.raises(ReportError, match=r"no 'atp' to draw; it has: none, bn-adapt"):
+    with pytest.raises(ReportError, match=r"no method 'atp' to draw; it has: none, bn-adapt"):
         picture(DEMO, "atp")

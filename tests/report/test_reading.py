@@ -96,7 +96,7 @@ def test_an_odd_value_is_shown_or_refused_but_never_breaks_the_page(place: list[
     ("change", "message"),
     [
         (lambda image: image.update(rgb="&"), "not base64"),
-        (lambda image: image.update(size=[32, 31]), "3072 bytes, but its size 32 x 31 takes 2976"),
+        (lambda image: image.update(size=[32, 31]), "3072 bytes, but its size 32 x 31 needs 2976"),
         (lambda image: image.update(size=[32]), "but its size 0 x 0"),
         (lambda image: image.pop("after"), r"images\[0\] has no 'after'"),
     ],

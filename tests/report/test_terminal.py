@@ -43,7 +43,7 @@ def test_the_highest_accuracy_is_on_top() -> None:
     words = terminal_words(found)
     rows = [line.split() for line in shown(words) if line]
     start = next(n for n, row in enumerate(rows) if row[0] == "method")
-    assert rows[start] == ["method", "accuracy", "to", "none", "95", "%", "interval", "harmed", "cost"]
+    assert rows[start] == ["method", "accuracy", "vs.", "none", "95", "%", "interval", "harmed", "cost"]
     assert rows[start + 2 : start + 5] == [
         ["em", "70.00", "+20.00", "+10.00", "to", "+30.00", "0", "2.0x"],
         ["none", "50.00", DASH, DASH, DASH, "2.0x"],
@@ -51,15 +51,15 @@ def test_the_highest_accuracy_is_on_top() -> None:
     ]
     said = " ".join(str(words[-1]).split())
     assert "mean over 2 clients" in said
-    assert "One seed gives no spread over seeds." in said
+    assert "A single seed gives no spread." in said
     assert COST in said
-    assert "One client" not in said
+    assert "A single client" not in said
 
 
 def test_one_client_gives_a_dash_and_a_word() -> None:
     words = terminal_words(results(none=[0.5], em=[0.6]))
     assert ["em", "60.00", "+10.00", DASH, "0", "2.0x"] in [line.split() for line in shown(words)]
-    assert " ".join(str(words[-1]).split()).count("One client gives no interval.") == 1
+    assert " ".join(str(words[-1]).split()).count("A single client gives no interval.") == 1
 
 
 def test_seeds_have_a_spread() -> None:
@@ -67,7 +67,7 @@ def test_seeds_have_a_spread() -> None:
     found["runs"][1]["entries"][1]["accuracy"] = [0.8, 0.8]
     words = terminal_words(found)
     assert any(line.split()[:2] == ["em", "70.00±14.14"] for line in shown(words) if line)
-    assert "One seed" not in str(words[-1])
+    assert "A single seed" not in str(words[-1])
 
 
 def test_three_cases_stand_beside_each_other() -> None:
@@ -100,7 +100,7 @@ def test_every_committed_result_fits_a_terminal(path: Path) -> None:
 def test_a_comparison_without_none_has_no_difference() -> None:
     text = shown(terminal_words(results(em=[0.5, 0.5])))
     assert ["method", "accuracy", "cost"] in [line.split() for line in text]
-    assert "To none" not in " ".join(text)
+    assert "Vs. none" not in " ".join(text)
 
 
 def test_json_has_all_figures() -> None:

@@ -37,8 +37,8 @@ def test_findings_are_about_rates() -> None:
     found = json.loads((ROOT / "results" / "figure9-toy.json").read_text())
     document = read(page(found))
     best, learned, paper = (p.text.replace("\N{NO-BREAK SPACE}", " ") for p in findings(document))
-    assert "Of 4 rates \N{MINUS SIGN}0.5 is best: 92.65 %" in best
-    assert "+3.21 points to no adaptation (rate 0)" in best
+    assert "Of 4 rates, \N{MINUS SIGN}0.5 is best: it classifies 92.65 %" in best
+    assert "+3.21 points compared with no adaptation (rate 0)" in best
     assert "learned for the mean is \N{MINUS SIGN}0.75" in learned
     assert "The paper's order holds for 6 of 6 pairs of rates" in paper
     shown = table(document, "Comparison, alpha=1")["sampled"]["Paper"].text

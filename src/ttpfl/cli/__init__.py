@@ -14,14 +14,12 @@ from ttpfl.cli.errors import DEBUG, EXIT_CODES
 from ttpfl.cli.group import Commands
 from ttpfl.cli.help_pages import PagedCommand, paragraphs
 from ttpfl.cli.messages import show_warnings
+from ttpfl.cli.options import flag
 from ttpfl.federation.settings import RENAMED
 
 # Panels of the help page and their commands, in the order of use.
 CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
-    "Start": {
-        "demo": experiment.demo,
-        "data": data.app,
-    },
+    "Start": {"demo": experiment.demo, "data": data.app},
     "Learn on source clients": {
         "train": federation.train,
         "learn": federation.learn,
@@ -34,13 +32,8 @@ CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "results": experiment.results_app,
         "report": experiment.report,
     },
-    "Use at new sites": {
-        "personalize": personalize.personalize,
-    },
-    "Look up": {
-        "bound": bound.bound,
-        "methods": methods.methods,
-    },
+    "Use at new sites": {"personalize": personalize.personalize},
+    "Look up": {"bound": bound.bound, "methods": methods.methods},
 }
 
 
@@ -63,10 +56,10 @@ def main() -> None:
     app(prog_name="ttpfl")
 
 
-def _present_name(option: str) -> str:
-    """The name of an option, also where a script gives its name in an earlier version.
+def _current_name(option: str) -> str:
+    """The name of an option, including names of earlier versions.
 
-    >>> _present_name("epochs"), _present_name("rounds")
+    >>> _current_name("epochs"), _current_name("rounds")
     ('local-epochs', 'rounds')
     """
     return RENAMED[option].replace("_", "-") if option in RENAMED else option
@@ -81,11 +74,9 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, flag("--version", "Show the version.", callback=_version, is_eager=True)
     ] = False,
-    debug: Annotated[
-        bool, typer.Option(DEBUG, envvar="TTPFL_DEBUG", help="Show the traceback of errors.")
-    ] = False,
+    debug: Annotated[bool, flag(DEBUG, "Show the traceback of errors.", envvar="TTPFL_DEBUG")] = False,
 ) -> None:
     pass
 
@@ -95,11 +86,10 @@ for _panel, _commands in CONTENTS.items():
         if isinstance(_command, typer.Typer):
             app.add_typer(_command, name=_name, rich_help_panel=_panel)
         else:
-            _help = paragraphs(_command.__doc__)
             app.command(
                 _name,
                 cls=PagedCommand,
-                help=_help,
+                help=paragraphs(_command.__doc__),
                 rich_help_panel=_panel,
-                context_settings={"token_normalize_func": _present_name},
+                context_settings={"token_normalize_func": _current_name},
             )(_command)

@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ttpfl.cli.bound_numbers import CONVERGENCE, Numbers
 from ttpfl.cli.option_groups import with_groups
-from ttpfl.cli.options import DataDir, Json, file_option
-from ttpfl.cli.output import answer
+from ttpfl.cli.options import DataDir, Json, file_option, option
+from ttpfl.cli.output import print_result
 from ttpfl.errors import TheoryError
 
 if TYPE_CHECKING:
@@ -20,18 +18,15 @@ if TYPE_CHECKING:
 BATCH_SIZE = 20
 
 
-@with_groups({"Convergence (needs all of these, N and H)": CONVERGENCE})
+@with_groups({"Convergence (needs all of these, N and H)": " ".join(CONVERGENCE)})
 def bound(
-    given: Numbers,
+    numbers: Numbers,
     model: Annotated[
         Path | None, file_option("Model file of `ttpfl train`. Gives N, K and d, and H by measuring it.")
     ] = None,
-    clients: Annotated[
-        int | None, typer.Option(min=1, help="Number of source clients to measure H on.", show_default="all")
-    ] = None,
+    clients: Annotated[int | None, option("Number of source clients to measure H on.", "all", min=1)] = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Batch size for measuring H; needs --model.", show_default=str(BATCH_SIZE)),
+        int | None, option("Batch size for measuring H; needs --model.", str(BATCH_SIZE), min=1)
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
@@ -48,18 +43,18 @@ def bound(
     if model is None and batch_size is not None:
         raise TheoryError("--batch-size is for measuring H, which needs --model; batches are --batches-k")
     measured: dict[str, Any] = {}
-    place, notes = None, []
+    longest, notes = None, []
     if model is not None:
-        measured, place = _measured(model, clients, batch_size or BATCH_SIZE, data_dir)
+        measured, longest = _measured(model, clients, batch_size or BATCH_SIZE, data_dir)
         notes = [
-            f"H is the norm of the direction of {place['module']}, the longest on validation data of "
-            f"{place['clients']} source clients in batches of {place['batch_size']}; "
+            f"H is the norm of the direction of {longest['module']}, the longest on validation data of "
+            f"{longest['clients']} source clients in batches of {longest['batch_size']}; "
             "other batches may have longer ones."
         ]
-    numbers, origins = completed(given, measured)
+    numbers, origins = completed(numbers, measured)
     bounds = evaluated(numbers)
-    facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": place, **bounds}
-    answer(facts, *bound_tables(numbers, origins, bounds), *notes, as_json=json)
+    facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": longest, **bounds}
+    print_result(facts, *bound_tables(numbers, origins, bounds), *notes, as_json=json)
 
 
 def _measured(
@@ -78,7 +73,7 @@ def _measured(
     chosen = evenly(source, limit or len(source))
     with progress(measuring, "client") as advance:
         norms = direction_norms(network, _batches(chosen, batch_size, advance))
-    longest = max(norms, key=lambda name: norms[name])
+    longest = max(norms, key=norms.__getitem__)
     values = {
         "clients_n": len(source),
         "batches_k": min(max(1, client.size("validation") // batch_size) for client in source),

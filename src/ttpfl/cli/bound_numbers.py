@@ -1,4 +1,4 @@
-"""The numbers that the bounds depend on: where they come from, and what follows from them."""
+"""The numbers in the bounds: their origins, and the bounds they give."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,13 +15,13 @@ CONVERGENCE = ("beta", "sigma", "zeta", "eta", "tau", "rounds_t", "distance")
 
 
 def _number(help: str, default: float | None = None, theory: str | None = None) -> Any:
-    """A number with its help; `theory` is its name in `ttpfl.theory`, if that is another one."""
+    """A number with its help; `theory` is its name in `ttpfl.theory`, if different."""
     return field(default=default, metadata={"help": help, "theory": theory})
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What the bounds depend on, by the letters of the paper; None is unknown."""
+    """The numbers in the bounds, with the letters of the paper; None is unknown."""
 
     clients_n: int | None = _number("number of source clients, N", theory="clients")
     batches_k: int | None = _number("batches per client, K; 1 if unknown", theory="batches")
@@ -51,7 +51,7 @@ THEORY = {entry.name: entry.metadata["theory"] or entry.name for entry in fields
 
 
 def completed(given: Numbers, measured: Mapping[str, Any]) -> tuple[Numbers, dict[str, str]]:
-    """Fill in the numbers that are not given with measured ones, then assumptions; and the origin of each.
+    """Fill in missing numbers with measured, then assumed ones; also return the origin of each.
 
     >>> numbers, origins = completed(Numbers(clients_n=240), {"clients_n": 30, "batches_k": 2})
     >>> numbers.clients_n, origins["clients_n"], numbers.batches_k, origins["batches_k"]
@@ -68,7 +68,7 @@ def completed(given: Numbers, measured: Mapping[str, Any]) -> tuple[Numbers, dic
 
 
 def evaluated(numbers: Numbers) -> dict[str, Any]:
-    """The bounds as plain data; None for one that lacks numbers.
+    """The bounds as plain data; None for a bound that lacks numbers.
 
     >>> bounds = evaluated(completed(Numbers(clients_n=240, modules_d=23, direction_h=2.0), {})[0])
     >>> bounds["one_alpha"]["clients_needed"], bounds["all_alpha"]["clients_needed"], bounds["convergence"]
@@ -91,7 +91,7 @@ def _in_theory(numbers: Numbers, *names: str) -> dict[str, Any]:
 
 @contextmanager
 def _errors_name_options() -> Iterator[None]:
-    """Errors of `ttpfl.theory` begin with the name of an argument."""
+    """Replace the argument that starts an error of `ttpfl.theory` with its option."""
     options = {argument: option_name(name) for name, argument in THEORY.items()}
     try:
         yield

@@ -25,15 +25,11 @@ CONVERGENCE = {
 
 def bound_tables(numbers: Numbers, origins: dict[str, str], bounds: dict[str, Any]) -> "Iterator[Table]":
     """The numbers, the generalisation bound and, if there is one, the convergence bound."""
-    rows = [
-        {
-            "number": entry.metadata["help"].partition(";")[0],
-            "value": _figure(getattr(numbers, entry.name)),
-            "origin": origins[entry.name],
-        }
-        for entry in fields(numbers)
-        if entry.name in origins
-    ]
+    rows = []
+    for entry in fields(numbers):
+        if origin := origins.get(entry.name):
+            text, value = entry.metadata["help"].partition(";")[0], _figure(getattr(numbers, entry.name))
+            rows.append({"number": text, "value": value, "origin": origin})
     yield rows_table(rows, right=["value"])
     yield _generalisation(numbers, bounds)
     if parts := bounds["convergence"]:
@@ -64,7 +60,7 @@ def _generalisation(numbers: Numbers, bounds: dict[str, Any]) -> "Table":
 
 
 def _figure(value: float) -> str:
-    """Integers in full, unless they are very long.
+    """Integers in full unless very long, three digits of other numbers.
 
     >>> _figure(1108502), _figure(10**400 // 3), _figure(0.123456)
     ('1,108,502', '3.33e+399', '0.123')
@@ -75,7 +71,7 @@ def _figure(value: float) -> str:
 
 
 def _probability(log: float) -> str:
-    """A bound from its logarithm, as a power of ten where it is very large or very small.
+    """A bound from its logarithm, as a power of ten if very large or small.
 
     >>> _probability(math.log(0.77)), _probability(-2302.6), _probability(1897.4), _probability(0.5)
     ('0.77', '10^-1000', 'vacuous (10^824)', 'vacuous (1.65)')

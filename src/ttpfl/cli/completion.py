@@ -1,10 +1,11 @@
-"""Names that the shell completes, without importing torch, so that no key press waits for it.
+"""Names for shell completion, without the delay of importing torch.
 
-Names of data sets and methods are read from the source code that registers them; a test compares all lists
+Names of data sets and methods are read from the source code that registers them. A test compares all lists
 with the registries.
 """
 
 import re
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -14,7 +15,7 @@ _PACKAGE = Path(ttpfl.__file__).parent
 
 
 def data_sets() -> list[str]:
-    """All data sets that `ttpfl data list` shows.
+    """All data sets of `ttpfl data list`.
 
     >>> "cifar10" in data_sets()
     True
@@ -42,16 +43,6 @@ def method_list(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in methods()]
 
 
-def models() -> list[str]:
-    """The built-in networks."""
-    return ["shallow_cnn", "resnet18", "resnet50"]
-
-
-def orders() -> list[str]:
-    """Orders of a client's samples."""
-    return ["iid", "recorded", "label-sorted", "mixed"]
-
-
 def recipes() -> list[str]:
     """The bundled recipes.
 
@@ -62,18 +53,20 @@ def recipes() -> list[str]:
     return sorted(path.stem for place in places for path in place.glob("*.toml"))
 
 
-def presets() -> list[str]:
-    """The presets of all recipes: which recipe is meant is unknown here."""
-    return ["paper", "cpu", "smoke"]
+def fixed(*names: str) -> Callable[[], list[str]]:
+    """A completion with fixed names."""
+    return lambda: list(names)
 
 
-def shifts() -> list[str]:
-    """Kinds of shift."""
-    return ["none", "feature", "label", "hybrid", "domain"]
+models = fixed("shallow_cnn", "resnet18", "resnet50")
+modes = fixed("online", "batch")
+orders = fixed("iid", "recorded", "label-sorted", "mixed")
+presets = fixed("paper", "cpu", "smoke")  # of all recipes
+shifts = fixed("none", "feature", "label", "hybrid", "domain")
 
 
 def _registered(folder: str, decorator: str, pattern: str) -> list[str]:
-    """What the pattern matches in those files below a folder that use the decorator."""
+    """What the pattern matches in the files below a folder that use the decorator."""
     sources = (path.read_text("utf-8") for path in sorted((_PACKAGE / folder).rglob("*.py")))
     return sorted(
         name for text in sources if decorator in text for name in re.findall(pattern, text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`ttpfl data`: data sets, their clients, and populations to keep."""
+"""`ttpfl data`: data sets, client populations and corruptions."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttpfl.cli.option_groups import with_groups
-from ttpfl.cli.options import ClientOptions, DataDir, Json, Name, Options, Picture, Seed
-from ttpfl.cli.output import answer
+from ttpfl.cli.options import ClientOptions, DataDir, Json, Name, Options, Picture, Seed, argument, flag
+from ttpfl.cli.options import option as as_option
+from ttpfl.cli.output import print_result
 from ttpfl.cli.values import options
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
 
     info = [data_set_facts(name, data_dir) for name in names()]
     where = f"data directory: {data_directory(data_dir)}"
-    answer(info, data_sets_table(data_dir), where, as_json=json)
+    print_result(info, data_sets_table(data_dir), where, as_json=json)
 
 
 @app.command()
@@ -32,7 +33,7 @@ def info(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
     """Show what is known about a data set without loading it."""
     from ttpfl.cli.tables import data_set_facts, data_set_table
 
-    answer(data_set_facts(name, data_dir), data_set_table(name, data_dir), as_json=json)
+    print_result(data_set_facts(name, data_dir), data_set_table(name, data_dir), as_json=json)
 
 
 @app.command()
@@ -57,10 +58,8 @@ def show(name: Name, clients: ClientOptions, seed: Seed = None, out: Picture = P
 @app.command()
 def corruptions(
     name: Name = "digits",
-    image: Annotated[
-        int | None, typer.Option(min=0, help="Index of the image.", show_default="the middle one")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the corruptions.")] = 0,
+    image: Annotated[int | None, as_option("Index of the image.", "the middle one", min=0)] = None,
+    seed: Annotated[int, as_option("Random seed of the corruptions.", min=0)] = 0,
     option: Options = None,
     data_dir: DataDir = None,
     out: Picture = Path("corruptions.png"),
@@ -85,14 +84,11 @@ def corruptions(
 def make(
     name: Name,
     out: Annotated[
-        Path,
-        typer.Option(help="Manifest file. Written if it is missing, otherwise compared.", dir_okay=False),
+        Path, as_option("Manifest file. Written if it is missing, otherwise compared.", dir_okay=False)
     ],
     clients: ClientOptions,
     seed: Seed = None,
-    prepare: Annotated[
-        bool, typer.Option("--prepare", help="Corrupt all images now and cache them.")
-    ] = False,
+    prepare: Annotated[bool, flag("--prepare", "Corrupt all images now and cache them.")] = False,
     json: Json = False,
 ) -> None:
     """Build a client population and write its manifest."""
@@ -106,7 +102,7 @@ def make(
 
 @app.command()
 def check(
-    manifest: Annotated[Path, typer.Argument(help="Manifest file of `ttpfl data make`.", show_default=False)],
+    manifest: Annotated[Path, argument("Manifest file of `ttpfl data make`.")],
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -133,8 +129,6 @@ def _report(manifest: Path, done: str, federated: "Federated", as_json: bool) ->
         "target_clients": len(population.target),
         "digest": federated.manifest.digest,
     }
-    words = (
-        "{manifest} {done}: {name}, {source_clients} source clients, {target_clients} target clients, "
-        "digest {digest:.16}"
-    )
-    answer(info, words.format(**info), as_json=as_json)
+    clients = "{source_clients} source clients, {target_clients} target clients"
+    text = f"{{manifest}} {{done}}: {{name}}, {clients}, digest {{digest:.16}}".format(**info)
+    print_result(info, text, as_json=as_json)

@@ -36,7 +36,7 @@ def reporting_usage_errors() -> Iterator[None]:
 
 @contextmanager
 def reporting_errors(debug: bool) -> Iterator[None]:
-    """Report whatever ends a command early, and exit with its code; `debug` raises errors as they are."""
+    """Report what ends a command early, and exit with its code; `debug` re-raises errors."""
     try:
         with reporting_usage_errors():
             yield
@@ -56,7 +56,7 @@ def reporting_errors(debug: bool) -> Iterator[None]:
 
 @contextmanager
 def resumable(advice: str) -> Iterator[None]:
-    """Tell the user who interrupts this how to continue.
+    """Add advice to an interrupt.
 
     >>> try:
     ...     with resumable("run it again"):
@@ -72,7 +72,7 @@ def resumable(advice: str) -> Iterator[None]:
 
 
 def resumable_command() -> AbstractContextManager[None]:
-    """Tell the user who interrupts the command how to resume it."""
+    """Add the command that resumes this one to an interrupt."""
     command = sys.argv[1:] + ([] if "--resume" in sys.argv else ["--resume"])
     return resumable(f"ttpfl {shlex.join(command)}")
 
@@ -116,6 +116,6 @@ def _stdout_has_no_reader() -> bool:
         poll.register(stdout, 0)
         if not any(event & select.POLLERR for _, event in poll.poll(0)):
             return False
-    # Python would write the rest of its buffer when it exits.
+    # At exit, Python would write the rest of its buffer.
     os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
     return True

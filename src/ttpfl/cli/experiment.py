@@ -1,4 +1,4 @@
-"""`ttpfl run`, `recipe`, `results` and `report`: from a recipe to tables, pictures and a page."""
+"""`ttpfl run`, `demo`, `recipe`, `results` and `report`: from a recipe to tables, pictures and a page."""
 
 import shlex
 from pathlib import Path
@@ -9,8 +9,8 @@ import typer
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
 from ttpfl.cli.messages import warn
-from ttpfl.cli.options import DataDir, Json, ResultsFile, Workers, file_option, pair_option
-from ttpfl.cli.output import answer, rows_table
+from ttpfl.cli.options import DataDir, Json, ResultsFile, Workers, argument, file_option, option, pair_option
+from ttpfl.cli.output import print_result, rows_table
 from ttpfl.util.printable import printable
 from ttpfl.util.reading import read_bytes
 
@@ -21,23 +21,13 @@ recipe_app = typer.Typer(help="List and show recipes: one per table or figure.",
 results_app = typer.Typer(help="Turn results into tables and pictures.", no_args_is_help=True)
 
 RecipeName = Annotated[
-    str,
-    typer.Argument(
-        help="Recipe name (see `ttpfl recipe list`) or TOML file.",
-        show_default=False,
-        autocompletion=completion.recipes,
-    ),
+    str, argument("Recipe name (see `ttpfl recipe list`) or TOML file.", completion.recipes)
 ]
 Preset = Annotated[
-    str | None,
-    typer.Option(
-        help="Preset of the recipe: paper, cpu or smoke.",
-        show_default="paper",
-        autocompletion=completion.presets,
-    ),
+    str | None, option("Preset of the recipe: paper, cpu or smoke.", "paper", completion.presets)
 ]
 Changes = Annotated[list[str] | None, pair_option("--set", "Override a key, such as train.rounds=10.")]
-Runs = Annotated[Path, typer.Option(help="Folder for runs and their cached stages.", file_okay=False)]
+Runs = Annotated[Path, option("Folder for runs and their cached stages.", file_okay=False)]
 
 
 def run(
@@ -62,15 +52,15 @@ def run(
     from ttpfl.report.tables import accuracies, lines_by_case, terminal_words
 
     chosen = read(recipe, preset, set_ or ())
-    shop = ExperimentContext(Store(out / "stages"), data_dir, workers, progress)
+    context = ExperimentContext(Store(out / "stages"), data_dir, workers, progress)
     folder = out / chosen.folder
     _warn_of_other_results(folder / "results.json", chosen)
     with resumable("rerun the command to resume"):
-        results = compute(chosen, shop, folder, _command(recipe, chosen))
+        results = compute(chosen, context, folder, _command(recipe, chosen))
     page, file = write_report(folder), folder / "results.json"
     tables = {"accuracy": accuracies(results), "methods": lines_by_case(results)}
     words = [*terminal_words(results), f"{file} written; report: {page}"]
-    answer({"results": file, "report": page, **tables}, *words, as_json=json)
+    print_result({"results": file, "report": page, **tables}, *words, as_json=json)
 
 
 def demo(
@@ -88,7 +78,7 @@ def list_recipes(json: Json = False) -> None:
     recipes = [(name, presets(name), read(name).title) for name in known()]
     facts = [{"recipe": name, "presets": names, "title": title} for name, names, title in recipes]
     rows = [{"recipe": name, "presets": ", ".join(names), "title": title} for name, names, title in recipes]
-    answer(facts, rows_table(rows), as_json=json)
+    print_result(facts, rows_table(rows), as_json=json)
 
 
 @recipe_app.command("show")
@@ -104,10 +94,10 @@ def report(
     run: ResultsFile,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="HTML file to write.",
+        option(
+            "HTML file to write.",
+            "report.html beside results.json, NAME.html beside NAME.json",
             dir_okay=False,
-            show_default="report.html beside results.json, NAME.html beside NAME.json",
         ),
     ] = None,
     json: Json = False,
@@ -116,7 +106,7 @@ def report(
     from ttpfl.report import write_report
 
     page = write_report(run, out)
-    answer({"report": page}, f"{page} written", as_json=json)
+    print_result({"report": page}, f"{page} written", as_json=json)
 
 
 @results_app.command("table")
@@ -143,14 +133,14 @@ def table(
         }
         for results in loaded
     ]
-    answer(facts, *([text] if into is None else []), as_json=json)
+    print_result(facts, *([text] if into is None else []), as_json=json)
 
 
 @results_app.command("picture")
 def picture(
     file: ResultsFile,
-    out: Annotated[Path, typer.Option(help="SVG file to write.", dir_okay=False)],
-    method: Annotated[str, typer.Option(help="Label of the method to show.")] = "atp-online",
+    out: Annotated[Path, option("SVG file to write.", dir_okay=False)],
+    method: Annotated[str, option("Label of the method to show.")] = "atp-online",
     json: Json = False,
 ) -> None:
     """Plot every client of the first run before and after adaptation."""
@@ -158,11 +148,11 @@ def picture(
     from ttpfl.results.files import read_json, results_file
 
     out.write_text(draw(read_json(results_file(file)), method) + "\n", "utf-8", "backslashreplace")
-    answer({"picture": out}, f"{out} written", as_json=json)
+    print_result({"picture": out}, f"{out} written", as_json=json)
 
 
 def _warn_of_other_results(path: Path, recipe: "Recipe") -> None:
-    """An edited recipe, or another one of the same name, has the same folder."""
+    """Warn if the folder has results of another version of the recipe."""
     from ttpfl.errors import ReportError
     from ttpfl.results.files import load
 
@@ -170,7 +160,7 @@ def _warn_of_other_results(path: Path, recipe: "Recipe") -> None:
         return
     try:
         same = load(path).get("recipe", {}).get("hash") == recipe.hash
-    except ReportError:  # damaged, or of another version: it can be computed again
+    except ReportError:  # damaged or of another version, and replaced anyway
         same = False
     if not same:
         warn(f"{path} belongs to another version of {recipe.name} and will be replaced; --out keeps it")

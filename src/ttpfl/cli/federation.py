@@ -15,7 +15,17 @@ from ttpfl.cli.foreign import trained_model
 from ttpfl.cli.help_pages import AGGREGATION, ALGORITHM, CHECKS, PRIVACY, SITES
 from ttpfl.cli.messages import say
 from ttpfl.cli.option_groups import with_groups
-from ttpfl.cli.options import Arch, ClientOptions, DataDir, ModelFile, NameOrNone, RunOptions, file_option
+from ttpfl.cli.options import (
+    Arch,
+    ClientOptions,
+    DataDir,
+    ModelFile,
+    NameOrNone,
+    RunOptions,
+    file_option,
+    flag,
+    option,
+)
 from ttpfl.cli.outcome import report
 from ttpfl.cli.sites import SiteOptions, TrainSiteOptions, learn_over_sites, train_over_sites
 from ttpfl.federation.settings import LearnSettings, TrainSettings
@@ -25,29 +35,17 @@ if TYPE_CHECKING:
     from ttpfl.federation.checkpoints.callbacks import Callback
     from ttpfl.federation.checkpoints.progress import Advance
 
-SITE_NAMES = ("engine", "federation", "deadline", "longest", "classes", "image_size")
-CHECK_NAMES = ("eval_every", "patience", "check", "checkpoint_every", "keep", "tensorboard")
+SITE_NAMES = "engine federation deadline longest classes image_size"
+CHECK_NAMES = "eval_every patience check checkpoint_every keep tensorboard"
 
 
 @with_groups(
     {
-        "Options": ("out", "model", "weights", "resume", "json", "help_more"),
-        "Clients": ("shift", "held_out", "set_", "option", "data_dir"),
-        "Training": (
-            *(
-                "rounds",
-                "cohort",
-                "algorithm",
-                "local_epochs",
-                "batch_size",
-                "lr",
-                "momentum",
-                "weight_decay",
-            ),
-            *("seed", "workers"),
-        ),
-        ALGORITHM: ("mu", "q", "shuffle", "buffers", "min_reply_fraction", "fast"),
-        CHECKS: ("validate_every", *CHECK_NAMES, "allow_divergence"),
+        "Options": "out model weights resume json help_more",
+        "Clients": "shift held_out set_ option data_dir",
+        "Training": "rounds cohort algorithm local_epochs batch_size lr momentum weight_decay seed workers",
+        ALGORITHM: "mu q shuffle buffers min_reply_fraction fast",
+        CHECKS: f"validate_every {CHECK_NAMES} allow_divergence",
         SITES: SITE_NAMES,
     }
 )
@@ -59,17 +57,15 @@ def train(
     name: NameOrNone = None,
     model: Annotated[
         str,
-        typer.Option(
-            help="Network: shallow_cnn, resnet18, resnet50 or package.module:function.",
-            autocompletion=completion.models,
+        option(
+            "Network: shallow_cnn, resnet18, resnet50 or package.module:function.",
+            complete=completion.models,
         ),
     ] = "shallow_cnn",
     weights: Annotated[Path | None, file_option("Weights file to start from.")] = None,
     allow_divergence: Annotated[
         bool,
-        typer.Option(
-            "--allow-divergence", help="Exit with 0 even if training diverged. The model is always written."
-        ),
+        flag("--allow-divergence", "Exit with 0 even if training diverged. The model is always written."),
     ] = False,
 ) -> None:
     """Train a global model over source clients or real sites."""
@@ -124,21 +120,11 @@ def _train_here(
 
 @with_groups(
     {
-        "Options": ("out", "rates", "arch", "data_dir", "resume", "json", "help_more"),
-        "Learning": (
-            "rounds",
-            "cohort",
-            "local_epochs",
-            "batch_size",
-            "lr",
-            "mode",
-            "only",
-            "seed",
-            "workers",
-        ),
-        AGGREGATION: ("average", "trim", "min_reply_fraction"),
-        PRIVACY: ("privacy", "clip", "noise", "delta"),
-        CHECKS: (*CHECK_NAMES, "direction_cache"),
+        "Options": "out rates arch data_dir resume json help_more",
+        "Learning": "rounds cohort local_epochs batch_size lr mode only seed workers",
+        AGGREGATION: "average trim min_reply_fraction",
+        PRIVACY: "privacy clip noise delta",
+        CHECKS: f"{CHECK_NAMES} direction_cache",
         SITES: SITE_NAMES,
     }
 )
@@ -187,16 +173,16 @@ def clients_of(
     """Rebuild the population that a model was trained on, and verify it.
 
     Args:
-        card: of the model file.
-        path: of the model file, for errors.
-        data_dir: the data directory.
-        out: folder for the manifest; None writes none.
-        title: of the progress display.
+        card: Card of the model file.
+        path: The model file, for errors.
+        data_dir: The data directory.
+        out: Folder for the manifest; None writes none.
+        title: Title of the progress display.
     """
     from ttpfl.errors import DataError, ModelError
 
     if "data" not in card:
-        raise ModelError(f"{path} does not say which data it was trained on: use ttpfl from Python")
+        raise ModelError(f"{path} does not name the data it was trained on: use ttpfl from Python")
     clients = _clients(card["data"], data_dir, out, title)
     if clients.manifest.digest != card["population"]:
         raise DataError(f"the data differs from what {path} was trained on: see the manifest beside it")
@@ -238,7 +224,7 @@ def _callbacks(advance: "Advance", tensorboard: Path | None) -> "list[Callback]"
 
 @contextmanager
 def _divergence_is_an_error(strict: bool, path: Path) -> Iterator[None]:
-    """Training warns of divergence once the model is written, so that nothing is lost."""
+    """Turn the divergence warning, which comes once the model is written, into an error."""
     from ttpfl.errors import DivergenceWarning
 
     try:

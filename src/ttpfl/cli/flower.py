@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ttpfl.cli.options import file_option
+from ttpfl.cli.options import argument, file_option, flag, option
 
 if TYPE_CHECKING:
     from ttpfl.flower.folder import Federation
 
 app = typer.Typer(help="Set up and run a federation of real sites on Flower.", no_args_is_help=True)
 
-Home = Annotated[Path, typer.Argument(help="Federation folder.", file_okay=False, show_default=False)]
-Site = Annotated[str, typer.Argument(help="Site name.", show_default=False)]
+Home = Annotated[Path, argument("Federation folder.", file_okay=False)]
+Site = Annotated[str, argument("Site name.")]
 Folder = Annotated[Path, typer.Argument(help="Site folder.", file_okay=False, exists=True)]
 PublicKey = Annotated[Path | None, file_option("New public key, if the site made its own.")]
 
@@ -36,12 +36,11 @@ def _read(home: Path) -> "Federation":
 @app.command()
 def init(
     home: Home,
-    sites: Annotated[str, typer.Option(help="Number of sites, or their comma-separated names.")] = "3",
-    host: Annotated[str, typer.Option(help="Host name or address that sites connect to.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(help="Server port.", show_default="a free one")] = None,
+    sites: Annotated[str, option("Number of sites, or their comma-separated names.")] = "3",
+    host: Annotated[str, option("Host name or address that sites connect to.")] = "127.0.0.1",
+    port: Annotated[int | None, option("Server port.", "a free one")] = None,
     data: Annotated[
-        str | None,
-        typer.Option(help="Give each site a client of this data set, for a trial.", show_default=False),
+        str | None, option("Give each site a client of this data set, for a trial.", False)
     ] = None,
 ) -> None:
     """Create a federation: certificates, keys, scripts, configuration and instructions."""
@@ -54,9 +53,7 @@ def init(
 
         fill(federation, data)
     typer.echo(f"{federation.home}: created federation {federation.name} of {', '.join(federation.sites)}")
-    typer.echo(
-        f"its server will be {federation.address}; the next steps are in {federation.home / 'README.md'}"
-    )
+    typer.echo(f"server address: {federation.address}; next steps: {federation.home / 'README.md'}")
 
 
 @app.command()
@@ -136,7 +133,7 @@ def serve(home: Home) -> None:
 @app.command()
 def join(
     folder: Folder,
-    superlink: Annotated[str, typer.Option(help="Server as host:port.")],
+    superlink: Annotated[str, option("Server as host:port.")],
     _port: Annotated[int | None, typer.Option("--port", hidden=True)] = None,  # of older start scripts
 ) -> None:
     """Run a site. It runs the installed ttpfl and refuses every other app."""
@@ -176,10 +173,10 @@ def key(folder: Folder) -> None:
 
 @app.command()
 def noise(
-    epsilon: Annotated[float, typer.Option(help="Total privacy budget of all rounds.")],
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that a site participates in.")],
-    delta: Annotated[float, typer.Option(help="Delta of (epsilon, delta) differential privacy.")] = 1e-5,
-    local: Annotated[bool, typer.Option("--local", help="Compute for noise that each site adds.")] = False,
+    epsilon: Annotated[float, option("Total privacy budget of all rounds.")],
+    rounds: Annotated[int, option("Rounds that a site participates in.", min=1)],
+    delta: Annotated[float, option("Delta of (epsilon, delta) differential privacy.")] = 1e-5,
+    local: Annotated[bool, flag("--local", "Compute for noise that each site adds.")] = False,
 ) -> None:
     """Compute the --noise for a privacy budget."""
     from ttpfl.federation.privacy.accountant import SENSITIVITY, noise_for

@@ -1,13 +1,11 @@
-"""Weights that `ttpfl train` did not write: options that describe them, and the model they belong to."""
+"""Weights that `ttpfl train` did not write: options that describe them, and how to load them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ttpfl.cli.options import Arch
+from ttpfl.cli.options import Arch, option
 from ttpfl.cli.words import option_name
 from ttpfl.errors import DataError, ModelError
 from ttpfl.util.limits import MOST_CLASSES
@@ -21,20 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WeightsOptions:
-    """What a weights file may not say: its network, and what that takes and predicts."""
+    """The network of a weights file, its inputs and its classes."""
 
     arch: Arch = None
     classes: Annotated[
-        str | None,
-        typer.Option(help="Number of classes, comma-separated names, or a file with one name per line."),
+        str | None, option("Number of classes, comma-separated names, or a file with one name per line.")
     ] = None
-    image_size: Annotated[str | None, typer.Option(help="Image size: 32 or 24x32 (height x width).")] = None
-    mean: Annotated[
-        str | None, typer.Option(help="Mean of red, green and blue, such as 0.485,0.456,0.406.")
-    ] = None
+    image_size: Annotated[str | None, option("Image size: 32 or 24x32 (height x width).")] = None
+    mean: Annotated[str | None, option("Mean of red, green and blue, such as 0.485,0.456,0.406.")] = None
     std: Annotated[
-        str | None,
-        typer.Option(help="Standard deviation of red, green and blue, such as 0.229,0.224,0.225."),
+        str | None, option("Standard deviation of red, green and blue, such as 0.229,0.224,0.225.")
     ] = None
 
 
@@ -72,7 +66,9 @@ def trained_model(path: Path, arch: str | None, **build: Any) -> "tuple[nn.Modul
         return load_model(path)
     stored = read_card(path).get("build", {})
     if not isinstance(stored, dict):
-        raise ModelError(f"{path} says that its network is built with {stored!r:.60}: get the file again")
+        raise ModelError(
+            f"{path} describes its network by {stored!r:.60}, not by a table: get the file again"
+        )
     return load_model(path, rebuild({**stored, **build, "name": arch}))
 
 
@@ -84,13 +80,13 @@ def _read(name: str, text: str) -> list[Any]:
     >>> _read("mean", "0.5,0.5")
     Traceback (most recent call last):
         ...
-    ttpfl.errors.DataError: --mean 0.5,0.5: it takes a number for each of red, green and blue
+    ttpfl.errors.DataError: --mean 0.5,0.5: expected a number for each of red, green and blue
     """
-    reader, takes = _READERS[name]
+    reader, expected = _READERS[name]
     try:
         return reader(text)
     except ValueError:
-        raise DataError(f"{option_name(name)} {text}: it takes {takes}") from None
+        raise DataError(f"{option_name(name)} {text}: expected {expected}") from None
 
 
 def _classes(text: str) -> list[str]:

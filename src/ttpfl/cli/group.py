@@ -9,12 +9,12 @@ from ttpfl.cli.messages import speaking_for
 
 
 class Commands(TyperGroup):
-    """Commands in a given order, whose errors become messages and exit codes."""
+    """Commands in a fixed order, whose errors become messages and exit codes."""
 
     order: ClassVar[tuple[str, ...]] = ()
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the given order; typer would put groups last."""
+        """Commands in `order`; typer would put groups last."""
         places = {name: place for place, name in enumerate(self.order)}
         return sorted(super().list_commands(ctx), key=lambda name: places.get(name, len(places)))
 
@@ -24,7 +24,7 @@ class Commands(TyperGroup):
             return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Accept `--debug` anywhere: users who are asked for it append it to their command."""
+        """Accept `--debug` anywhere, since users append it to their command."""
         end = args.index("--") if "--" in args else len(args)
         if DEBUG in args[:end]:
             args = [DEBUG, *(word for word in args[:end] if word != DEBUG), *args[end:]]
@@ -32,10 +32,5 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
-
-        def command() -> str | None:
-            name: str | None = ctx.invoked_subcommand
-            return name
-
-        with speaking_for(command), reporting_errors(ctx.params["debug"]):
+        with speaking_for(lambda: ctx.invoked_subcommand), reporting_errors(ctx.params["debug"]):
             return super().invoke(ctx)

@@ -21,9 +21,9 @@ class PagedCommand(TyperCommand):
     second_page = False
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Show one of the pages; all options are understood and completed, whichever page they are on."""
+        """Show one of the pages. Options of both are always accepted and completed."""
         before = self.params, self.help, self.add_help_option
-        self.params = [self._as_shown(one) for one in self.params]
+        self.params = [self._as_shown(parameter) for parameter in self.params]
         if self.second_page:
             self.help, self.add_help_option = None, False
         try:
@@ -60,15 +60,8 @@ def _show_more(context: typer.Context, asked: bool) -> None:
         raise typer.Exit
 
 
-HelpMore = Annotated[
-    bool,
-    typer.Option(
-        "--help-more",
-        callback=_show_more,
-        is_eager=True,
-        help="Show all other options, such as those for real sites, and exit.",
-    ),
-]
+_HELP_MORE = "Show all other options, such as those for real sites, and exit."
+HelpMore = Annotated[bool, typer.Option("--help-more", callback=_show_more, is_eager=True, help=_HELP_MORE)]
 
 
 def paragraphs(docstring: str | None) -> str:

@@ -14,7 +14,7 @@ _commands: list[Callable[[], str | None]] = []
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Print a line, however long; above the live display, if there is one."""
+    """Print a line without wrapping it, above the live display if there is one."""
     from ttpfl.cli.progress import stderr
 
     stderr().print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
@@ -27,7 +27,7 @@ def warn(text: str) -> None:
 
 @contextmanager
 def speaking_for(command: Callable[[], str | None]) -> Iterator[None]:
-    """Messages of the library name the options of this command instead of arguments."""
+    """Let messages of the library name the options of this command instead of arguments."""
     _commands.append(command)
     try:
         yield
@@ -36,7 +36,7 @@ def speaking_for(command: Callable[[], str | None]) -> Iterator[None]:
 
 
 def for_users(text: str) -> str:
-    """A message of the library, as users of the running command understand it."""
+    """A message of the library in the words of the running command."""
     return as_options(text, _commands[-1]() if _commands else None)
 
 

@@ -2,23 +2,16 @@
 
 from typing import Annotated
 
-import typer
-
 from ttpfl.cli import completion
-from ttpfl.cli.options import Json
-from ttpfl.cli.output import answer, rows_table
+from ttpfl.cli.options import Json, argument, flag
+from ttpfl.cli.output import print_result, rows_table
 
 
 def methods(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            help="Show the hyper-parameters of this method.",
-            show_default=False,
-            autocompletion=completion.methods,
-        ),
+        str | None, argument("Show the hyper-parameters of this method.", completion.methods)
     ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    as_markdown: Annotated[bool, flag("--markdown", "Print the table as Markdown.")] = False,
     json: Json = False,
 ) -> None:
     """List test-time methods, or show one method's hyper-parameters."""
@@ -27,24 +20,29 @@ def methods(
     listed = entries(None if name is None else [name])
     facts = listed if name is None else listed[0]
     if as_markdown:
-        answer(facts, *tables(listed), as_json=json)
+        print_result(facts, *tables(listed), as_json=json)
         return
     if name is None:
         rows = [
-            {"name": one.name, "what adapts": one.adapts, "needs": one.needs, "paper": one.paper or "none"}
-            for one in listed
+            {
+                "name": entry.name,
+                "what adapts": entry.adapts,
+                "needs": entry.needs,
+                "paper": entry.paper or "none",
+            }
+            for entry in listed
         ]
-        answer(facts, rows_table(rows), as_json=json)
+        print_result(facts, rows_table(rows), as_json=json)
         return
     method = listed[0]
     rows = [
         {
-            "hyper-parameter": one.name,
-            "default": shown(one.default),
-            "tuned over": ", ".join(map(shown, one.grid)) or "not tuned",
-            "help": one.help,
+            "hyper-parameter": parameter.name,
+            "default": shown(parameter.default),
+            "tuned over": ", ".join(map(shown, parameter.grid)) or "not tuned",
+            "help": parameter.help,
         }
-        for one in method.hyper_parameters
+        for parameter in method.hyper_parameters
     ]
     words = filter(None, [f"{name}: {method.adapts}", method.details, f"needs: {method.needs}"])
-    answer(facts, *words, rows_table(rows) if rows else "no hyper-parameters", as_json=json)
+    print_result(facts, *words, rows_table(rows) if rows else "no hyper-parameters", as_json=json)

@@ -1,7 +1,7 @@
-"""Option groups: a parameter of a command that is a dataclass stands for one option per field."""
+"""Option groups: a dataclass parameter of a command becomes one option per field."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
@@ -12,14 +12,14 @@ import typer
 Command = Callable[..., None]
 
 
-def with_groups(panels: Mapping[str, Sequence[str]] | None = None) -> Callable[[Command], Command]:
-    """Let a command take dataclasses where its users give options.
+def with_groups(panels: Mapping[str, str] | None = None) -> Callable[[Command], Command]:
+    """Expand dataclass parameters of a command into options.
 
     A field is annotated with its `typer.Option`, or has its help text in its metadata.
 
     Args:
-        panels: titles of panels on the help page and the options in each, in order; any other option comes
-            first in its panel.
+        panels: Panels of the help page by title, each with the names of its options in order. Other options
+            come first in their panel.
 
     >>> from dataclasses import dataclass, field
     >>> @dataclass
@@ -33,18 +33,19 @@ def with_groups(panels: Mapping[str, Sequence[str]] | None = None) -> Callable[[
     >>> command(name="north", rounds=5)
     north Settings(rounds=5)
     """
-    panel_of = {name: panel for panel, names in (panels or {}).items() for name in names}
+    panel_of = {name: panel for panel, names in (panels or {}).items() for name in names.split()}
     place_of = {name: place for place, name in enumerate(panel_of, start=1)}
 
     def decorate(command: Command) -> Command:
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
+        declared = inspect.signature(command, eval_str=True).parameters
+        types = {name: parameter.annotation for name, parameter in declared.items()}
+        groups: dict[str, Any] = {name: kind for name, kind in types.items() if is_dataclass(kind)}
         expanded = [
             option.replace(
                 kind=option.KEYWORD_ONLY, annotation=_shown_in(panel_of.get(option.name), option.annotation)
             )
-            for one in own
-            for option in (_options(one.annotation) if one.name in groups else [one])
+            for name, parameter in declared.items()
+            for option in (_options(groups[name]) if name in groups else [parameter])
         ]
         parameters = sorted(expanded, key=lambda option: place_of.get(option.name, 0))
 
@@ -55,7 +56,7 @@ def with_groups(panels: Mapping[str, Sequence[str]] | None = None) -> Callable[[
             command(**values)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__annotations__ = {option.name: option.annotation for option in parameters}
         return run
 
     return decorate

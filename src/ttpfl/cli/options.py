@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,14 +13,31 @@ from ttpfl.cli.help_pages import HelpMore
 from ttpfl.cli.values import merged, options
 
 
-def file_option(help: str, **more: Any) -> Any:
+def argument(help: str, complete: Callable[[], list[str]] | None = None, **more: Any) -> Any:
+    """A positional argument."""
+    return typer.Argument(help=help, show_default=False, autocompletion=complete, **more)
+
+
+def option(
+    help: str, default: str | bool = True, complete: Callable[..., list[str]] | None = None, **more: Any
+) -> Any:
+    """An option; `default` describes its default on the help page, or whether to show it."""
+    return typer.Option(help=help, show_default=default, autocompletion=complete, **more)
+
+
+def flag(name: str, help: str, **more: Any) -> Any:
+    """A flag without a --no form."""
+    return typer.Option(name, help=help, **more)
+
+
+def file_option(help: str) -> Any:
     """An option that is a file."""
-    return typer.Option(help=help, dir_okay=False, show_default=False, **more)
+    return option(help, False, dir_okay=False)
 
 
-def folder_option(help: str, **more: Any) -> Any:
+def folder_option(help: str) -> Any:
     """An option that is a folder."""
-    return typer.Option(help=help, file_okay=False, show_default=False, **more)
+    return option(help, False, file_okay=False)
 
 
 def pair_option(name: str, help: str) -> Any:
@@ -27,38 +45,22 @@ def pair_option(name: str, help: str) -> Any:
     return typer.Option(name, metavar="KEY=VALUE", help=f"{help} Repeatable.", show_default=False)
 
 
-def _data_set(help: str) -> Any:
-    return typer.Argument(help=help, show_default=False, autocompletion=completion.data_sets)
-
-
-Name = Annotated[str, _data_set("Data set name (see `ttpfl data list`).")]
-NameOrNone = Annotated[
-    str | None, _data_set("Data set name (see `ttpfl data list`). Omit with --engine flower.")
-]
-ModelFile = Annotated[
-    Path, typer.Argument(help="Model file of `ttpfl train`.", dir_okay=False, show_default=False)
-]
-ResultsFile = Annotated[Path, typer.Argument(help="A results.json file, or its folder.", show_default=False)]
+_DATA_SET = "Data set name (see `ttpfl data list`)."
+Name = Annotated[str, argument(_DATA_SET, completion.data_sets)]
+NameOrNone = Annotated[str | None, argument(f"{_DATA_SET} Omit with --engine flower.", completion.data_sets)]
+ModelFile = Annotated[Path, argument("Model file of `ttpfl train`.", dir_okay=False)]
+ResultsFile = Annotated[Path, argument("A results.json file, or its folder.")]
 DataDir = Annotated[
-    Path | None,
-    typer.Option(help="Data directory. Defaults to TTPFL_DATA, then the user's cache.", show_default=False),
+    Path | None, option("Data directory. Defaults to TTPFL_DATA, then the user's cache.", False)
 ]
-Seed = Annotated[int | None, typer.Option(help="Random seed.", show_default="0")]
+Seed = Annotated[int | None, option("Random seed.", "0")]
 Options = Annotated[
     list[str] | None, pair_option("--option", "Set a data set option, such as image_size=64.")
 ]
-Workers = Annotated[
-    int | None, typer.Option(min=0, help="Number of worker processes.", show_default="one per core")
-]
-Arch = Annotated[
-    str | None,
-    typer.Option(
-        help="Network (see `ttpfl train`). Required if it is your own, or the file names none.",
-        show_default=False,
-        autocompletion=completion.models,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Workers = Annotated[int | None, option("Number of worker processes.", "one per core", min=0)]
+_ARCH = "Network (see `ttpfl train`). Required if it is your own, or the file names none."
+Arch = Annotated[str | None, option(_ARCH, False, completion.models)]
+Json = Annotated[bool, flag("--json", "Print JSON.")]
 
 
 @dataclass(frozen=True)
@@ -66,16 +68,9 @@ class ClientOptions:
     """How a data set becomes clients."""
 
     shift: Annotated[
-        str | None,
-        typer.Option(
-            help="Shift: none, feature, label, hybrid or domain.",
-            show_default="hybrid",
-            autocompletion=completion.shifts,
-        ),
+        str | None, option("Shift: none, feature, label, hybrid or domain.", "hybrid", completion.shifts)
     ] = None
-    held_out: Annotated[
-        str | None, typer.Option(help="Target domain, for --shift domain.", show_default=False)
-    ] = None
+    held_out: Annotated[str | None, option("Target domain, for --shift domain.", False)] = None
     set_: Annotated[
         list[str] | None, pair_option("--set", "Set a population option (see `ttpfl data info`).")
     ] = None
@@ -83,21 +78,17 @@ class ClientOptions:
     data_dir: DataDir = None
 
     def description(self, name: str, seed: int | None) -> dict[str, Any]:
-        """What the clients are built from, as a model file records it."""
+        """The description of the clients, as in the card of a model file."""
         choices = merged({"shift": self.shift, "held_out": self.held_out, "seed": seed}, self.set_ or ())
         return {"name": name, "options": options(self.option or ()), "choices": choices}
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where a run keeps its files, and what it prints."""
+    """Where a run stores its files, and what it prints."""
 
-    out: Annotated[
-        Path, typer.Option(help="Run folder for checkpoints, history and result.", file_okay=False)
-    ]
-    resume: Annotated[bool, typer.Option("--resume", help="Resume from the newest checkpoint in --out.")] = (
-        False
-    )
+    out: Annotated[Path, option("Run folder for checkpoints, history and result.", file_okay=False)]
+    resume: Annotated[bool, flag("--resume", "Resume from the newest checkpoint in --out.")] = False
     tensorboard: Annotated[Path | None, folder_option("Folder for a TensorBoard log.")] = None
     json: Json = False
     help_more: HelpMore = False
@@ -118,4 +109,4 @@ def _png(path: Path) -> Path:
     return path
 
 
-Picture = Annotated[Path, typer.Option(help="PNG file to write.", dir_okay=False, callback=_png)]
+Picture = Annotated[Path, option("PNG file to write.", dir_okay=False, callback=_png)]

@@ -1,9 +1,9 @@
-"""What came of `ttpfl train` and `ttpfl learn`, in words."""
+"""The results of `ttpfl train` and `ttpfl learn` in words."""
 
 from pathlib import Path
 from typing import Any
 
-from ttpfl.cli.output import answer
+from ttpfl.cli.output import print_result
 from ttpfl.federation.privacy.accountant import in_words
 from ttpfl.util.printable import counted
 
@@ -11,27 +11,29 @@ from ttpfl.util.printable import counted
 def report(
     path: Path, history: list[dict[str, Any]], as_json: bool = False, learned: dict[str, Any] | None = None
 ) -> None:
-    """Say what was written; for rates also how they compare with no adaptation on source clients."""
+    """Print what was written and, for rates, how they compare with no adaptation on source clients."""
     facts = {"result": path, "rounds": len(history), "last_round": history[-1]}
     words = [f"{path} written after {counted(len(history), 'round')}: {figures(history[-1])}"]
     if learned is not None and "checked" in learned:
         facts["checked"] = learned["checked"]
         words.append(compared(learned["checked"], learned["clients"]))
-    answer(facts, *words, as_json=as_json)
+    print_result(facts, *words, as_json=as_json)
 
 
 def compared(checked: dict[str, Any], clients: int) -> str:
-    """Learned rates against no adaptation, where there are so many source clients.
+    """Learned rates compared with no adaptation; `clients` is the number of source clients.
 
     >>> compared({"round": 9, "last_round": 9, "clients": 8, "samples": 800, "plain_loss": 0.5,
     ...           "adapted_loss": 0.4}, clients=60)
     'source clients of the last rounds (800 samples), no adaptation -> rates of round 9: loss 0.5 -> 0.4'
     """
     who = "all source clients" if checked["clients"] == clients else "source clients of the last rounds"
-    said = f"loss {checked['plain_loss']:.4g} -> {checked['adapted_loss']:.4g}"
+    change = f"loss {checked['plain_loss']:.4g} -> {checked['adapted_loss']:.4g}"
     if "plain_accuracy" in checked:
-        said += f", accuracy {checked['plain_accuracy']:.1%} -> {checked['adapted_accuracy']:.1%}"
-    return f"{who} ({checked['samples']} samples), no adaptation -> rates of round {checked['round']}: {said}"
+        change += f", accuracy {checked['plain_accuracy']:.1%} -> {checked['adapted_accuracy']:.1%}"
+    return (
+        f"{who} ({checked['samples']} samples), no adaptation -> rates of round {checked['round']}: {change}"
+    )
 
 
 def figures(record: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Results on stdout: text and tables for people or, with `--json`, facts for programs."""
+"""Results on stdout: text and tables or, with `--json`, JSON."""
 
 import json
 import math
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 WIDE = 1000  # columns, for files and pipes
 
 
-def answer(facts: Any, *words: "str | Table", as_json: bool) -> None:
-    """Print the facts as JSON, or else the words."""
+def print_result(facts: Any, *words: "str | Table", as_json: bool) -> None:
+    """Print the facts as JSON, or the words."""
     if as_json:
-        # Only strings can have characters to escape, and JSON has the same escapes.
+        # Only strings contain characters to escape, and JSON uses the same escapes.
         typer.echo(printable(json.dumps(plain(facts), indent=2, ensure_ascii=False, allow_nan=False)))
         return
     for part in words:
@@ -30,7 +30,7 @@ def answer(facts: Any, *words: "str | Table", as_json: bool) -> None:
 
 
 def print_table(table: "Table") -> None:
-    """Print a table in full width; in a terminal, columns with a ratio share the width."""
+    """Print a table in full; in a terminal, columns with a ratio share its width."""
     from rich.console import Console
     from rich.segment import Segments
 
@@ -38,7 +38,7 @@ def print_table(table: "Table") -> None:
     table.expand = console.is_terminal and any(column.ratio for column in table.columns)
     if not console.is_terminal:
         console.width = WIDE
-    # Cells may hold text from elsewhere; rich's own colours are no text.
+    # Cells may contain untrusted text; the colours of rich are not text.
     shown = [segment._replace(text=printable(segment.text)) for segment in console.render(table)]
     console.print(Segments(shown), end="")
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttpfl.cli import completion
 from ttpfl.cli.foreign import WeightsOptions, model_in
 from ttpfl.cli.messages import say, warn
 from ttpfl.cli.option_groups import with_groups
-from ttpfl.cli.options import file_option
+from ttpfl.cli.options import argument, file_option, flag, option
 from ttpfl.errors import DataError
 from ttpfl.util.printable import one_line
 
@@ -29,36 +30,21 @@ MANY = 100  # pictures; fewer may well be all of one class
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What is written for each picture, and where to."""
+    """What to write for each picture, and where."""
 
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File to write. It appears once it is complete.", dir_okay=False, show_default="stdout"
-        ),
+        Path | None, option("File to write. It appears once it is complete.", "stdout", dir_okay=False)
     ] = None
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="Add all class probabilities.")] = (
-        False
-    )
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of CSV.")] = (
-        False
-    )
+    probabilities: Annotated[bool, flag("--probabilities", "Add all class probabilities.")] = False
+    json: Annotated[bool, flag("--json", "Print one JSON object per line instead of CSV.")] = False
 
 
-@with_groups(
-    {"For weights that `ttpfl train` did not write": ("arch", "classes", "image_size", "mean", "std")}
-)
+@with_groups({"For weights that `ttpfl train` did not write": "arch classes image_size mean std"})
 def personalize(
     pictures: Annotated[
-        list[str],
-        typer.Argument(
-            help="Picture files or folders (searched recursively). - reads paths from stdin.",
-            show_default=False,
-        ),
+        list[str], argument("Picture files or folders (searched recursively). - reads paths from stdin.")
     ],
-    model: Annotated[
-        Path, typer.Option(help="Model file of `ttpfl train`, or any weights file.", dir_okay=False)
-    ],
+    model: Annotated[Path, option("Model file of `ttpfl train`, or any weights file.", dir_okay=False)],
     weights: WeightsOptions,
     output: OutputOptions,
     rates: Annotated[
@@ -66,13 +52,11 @@ def personalize(
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option(
-            help="Adapt to the stream so far (online) or to each batch alone (batch).",
-            show_default="online",
-            autocompletion=lambda: ["online", "batch"],
+        option(
+            "Adapt to the stream so far (online) or to each batch alone (batch).", "online", completion.modes
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Batch size.")] = 20,
+    batch_size: Annotated[int, option("Batch size.", min=1)] = 20,
 ) -> None:
     """Classify unlabelled pictures while adapting to them.
 
@@ -103,19 +87,19 @@ def _write_all(
     output: OutputOptions,
     places: list[str],
 ) -> tuple[Counter[str], int]:
-    """Write each prediction as it comes; how many have each label, and how many pictures are unreadable."""
+    """Write each prediction as it comes. Returns label counts and the number of unreadable pictures."""
     from ttpfl.cli.predictions import opened, writer
     from ttpfl.cli.progress import progress
     from ttpfl.data.pictures import Unreadable
 
     labels, unreadable = Counter[str](), 0
-    # A bar between lines of output would be in the way.
+    # No progress bar between lines of output.
     show = output.out is not None or not sys.stdout.isatty()
     with opened(output.out) as text, progress("predicting", "picture", show=show, patient=True) as advance:
         write = writer(text, classes, output.probabilities, output.json)
         for outcome in stream:
             if isinstance(outcome, Unreadable):
-                warn(one_line(f"{outcome.path} is skipped, since it cannot be read: {outcome.reason}"))
+                warn(one_line(f"skipped {outcome.path}, which cannot be read: {outcome.reason}"))
                 unreadable += 1
             else:
                 write(outcome)
@@ -127,7 +111,7 @@ def _write_all(
 
 
 def _warn_of_chance(model: Path, card: dict[str, Any]) -> None:
-    """Repeat what `ttpfl train` found out about a bad model, if the card says it in full."""
+    """Repeat the warning of `ttpfl train` about a bad model, if the card has all figures."""
     checked = card.get("checked")
     if not isinstance(checked, dict) or checked.get("at_chance") is not True:
         return
@@ -151,7 +135,7 @@ def _announce_resizing(paths: Iterable[str], size: tuple[int, int]) -> Iterator[
     announced = False
     for path in paths:
         if not announced:
-            # Unreadable pictures are reported later. A camera may have been held upright.
+            # Unreadable pictures are reported later. Portrait and landscape count as the same size.
             with suppress(Exception), open_regular(path) as file, extra("PIL.Image").open(file) as picture:
                 if announced := picture.size not in (size[::-1], size):
                     wide, high = picture.size
@@ -170,7 +154,7 @@ def _predictor(network: "nn.Module", rates: Path | None, mode: str) -> "Callable
 
 
 def _paths(places: Iterable[str]) -> Iterator[str]:
-    """The paths of all pictures, never as a list: there may be very many."""
+    """The paths of all pictures, one at a time, since there may be very many."""
     from ttpfl.data.pictures import pictures_below
 
     for place in places:
@@ -184,10 +168,8 @@ def _paths(places: Iterable[str]) -> Iterator[str]:
 
 
 def _no_picture(places: list[str], unreadable: int) -> str:
-    if unreadable:
-        return (
-            "the picture could not be read"
-            if unreadable == 1
-            else f"none of {unreadable} pictures could be read"
-        )
-    return f"there are no pictures in {', '.join(places)}"
+    if not unreadable:
+        return f"there are no pictures in {', '.join(places)}"
+    return (
+        "the picture could not be read" if unreadable == 1 else f"none of {unreadable} pictures could be read"
+    )

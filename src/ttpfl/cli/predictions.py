@@ -1,4 +1,4 @@
-"""Predictions as lines of text, each written as soon as it is there."""
+"""Predictions as lines of text, written one by one."""
 
 import csv
 import io
@@ -15,9 +15,9 @@ from ttpfl.util.printable import printable
 if TYPE_CHECKING:
     from ttpfl.folder_stream import Prediction
 
-# File names may be any bytes; they are written as they were read.
+# File names may be any bytes, and are written as they were read.
 ERRORS = "surrogateescape"
-# Spreadsheets skip blanks before these, and treat the full-width forms alike.
+# Spreadsheets skip blanks before these characters, and accept the full-width forms.
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
@@ -36,7 +36,7 @@ def opened(out: Path | None) -> Iterator[TextIO]:
 
 
 def cell(text: str) -> str:
-    """The text, with an apostrophe if a spreadsheet would take it for a formula.
+    """The text, with an apostrophe if it looks like a spreadsheet formula.
 
     >>> cell("=1+1"), cell("cat")
     ("'=1+1", 'cat')
@@ -48,25 +48,22 @@ def cell(text: str) -> str:
 def writer(
     stream: TextIO, classes: tuple[str, ...], probabilities: bool, as_json: bool
 ) -> "Callable[[Prediction], None]":
-    """A function that writes a prediction: a JSON object, or a line of CSV under a header."""
+    """A function that writes a prediction as a JSON object, or as CSV under a header."""
     rows = csv.writer(stream, lineterminator="\n")
     # Terminals get no control characters; programs get names as they are.
     shown = printable if stream.isatty() else str
     header = [["path", "class", "confidence", *(shown(cell(name)) for name in classes if probabilities)]]
 
     def write_object(prediction: "Prediction") -> None:
-        facts: dict[str, Any] = {
-            "path": prediction.path,
-            "class": prediction.label,
-            "confidence": round(prediction.confidence, 6),
-        }
+        facts: dict[str, Any] = {"path": prediction.path, "class": prediction.label}
+        facts["confidence"] = round(prediction.confidence, 6)
         if probabilities:
             rounded = (round(value, 6) for value in prediction.probabilities)
             facts["probabilities"] = dict(zip(classes, rounded, strict=True))
         print(json.dumps(facts), file=stream, flush=True)
 
     def write_row(prediction: "Prediction") -> None:
-        if header:  # only with the first row, so that a failure leaves nothing behind
+        if header:  # with the first row, so that a failure leaves nothing behind
             rows.writerow(header.pop())
         texts = (shown(cell(text)) for text in (prediction.path, prediction.label))
         values = (prediction.confidence, *(prediction.probabilities if probabilities else ()))

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from ttpfl.federation.checkpoints.progress import Advance
 
 INTERVAL = 10.0  # seconds between plain lines
+Clock = Callable[[], float]
 
 _open: list[Progress] = []
-"""The live display, if there is one; meanwhile it takes the place of stderr, which is no terminal then."""
+"""The live display, if there is one. It replaces stderr, which is then no terminal."""
 
 
 @contextmanager
@@ -24,11 +25,11 @@ def progress(title: str, unit: str, *, show: bool = True, patient: bool = False)
     """Show the progress of work that is counted in `unit`.
 
     Args:
-        title: what is done.
-        unit: what is counted: "round" makes "round 3 of 20".
-        show: whether to show anything.
-        patient: show nothing before the first unit is done and, without a terminal, before `INTERVAL` is
-            over; for commands that usually take seconds.
+        title: Description of the work.
+        unit: What is counted, as in "round 3 of 20".
+        show: Whether to show anything.
+        patient: Show nothing before the first unit is done and, without a terminal, before `INTERVAL` has
+            passed; for commands that usually take seconds.
 
     >>> with progress("counting", "step", show=False) as advance:
     ...     advance(1, 2)
@@ -45,7 +46,7 @@ def progress(title: str, unit: str, *, show: bool = True, patient: bool = False)
 
 
 def stderr() -> Console:
-    """The console for messages: what bypassed a live display would garble its last line."""
+    """The console for messages. Bypassing a live display would garble its last line."""
     return _open[0].console if _open else Console(stderr=True)
 
 
@@ -83,12 +84,12 @@ def bar(title: str, unit: str, console: Console, patient: bool = False) -> Itera
 
 @contextmanager
 def _display(console: Console) -> Iterator[Progress]:
-    """The live display, of which a terminal has one: nested work gets a line in it."""
+    """The only live display of the terminal; nested work gets a line in it."""
     if _open:
         yield _open[0]
         return
     words = TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=False))
-    # Without a refreshing thread: the work may fork processes.
+    # No refresh thread, since the work may fork processes.
     with Progress(TextColumn(" "), BarColumn(10), words, console=console, auto_refresh=False) as display:
         _open.append(display)
         try:
@@ -99,13 +100,9 @@ def _display(console: Console) -> Iterator[Progress]:
 
 @contextmanager
 def lines(
-    title: str,
-    unit: str,
-    stream: TextIO,
-    patient: bool = False,
-    clock: Callable[[], float] = time.monotonic,
+    title: str, unit: str, stream: TextIO, patient: bool = False, clock: Clock = time.monotonic
 ) -> Iterator["Advance"]:
-    """The title, a line for the first and the last unit, and one per `INTERVAL` in between."""
+    """The title, lines for the first and the last unit, and one per `INTERVAL` in between."""
     pace, pending = Pace(unit, clock), ""
     due = clock() + INTERVAL if patient else 0.0
     titled = False
@@ -136,7 +133,7 @@ def lines(
 
 
 class Pace:
-    """How far the work is, and how long the rest takes at the pace so far.
+    """The progress of the work, and the time left at the pace so far.
 
     >>> clock = iter([0.0, 20.0, 30.0]).__next__
     >>> pace = Pace("round", clock)
@@ -146,7 +143,7 @@ class Pace:
     'round 152, loss 1.23'
     """
 
-    def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, unit: str, clock: Clock = time.monotonic) -> None:
         self._unit, self._clock, self._start = unit, clock, clock()
         self._before: int | None = None
 
@@ -157,18 +154,8 @@ class Pace:
         passed = self._clock() - self._start
         parts = [f"{self._unit} {done}" if total is None else f"{self._unit} {done} of {total}", figures]
         if total is not None and done != total:
+            from ttpfl.report.numbers import duration
+
             left = passed / max(1, done - self._before) * (total - done)
-            parts.append(f"{duration(left)} left")
+            parts.append(f"{duration(round(left))} left")
         return ", ".join(filter(None, parts))
-
-
-def duration(seconds: float) -> str:
-    """A duration in words.
-
-    >>> duration(8.2), duration(130), duration(3 * 3600 + 59)
-    ('8 s', '2 min 10 s', '3 h 0 min')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -9,7 +9,7 @@ import typer
 
 from ttpfl.cli.errors import resumable_command
 from ttpfl.cli.messages import say
-from ttpfl.cli.options import RunOptions, folder_option
+from ttpfl.cli.options import RunOptions, folder_option, option
 from ttpfl.cli.outcome import figures, report
 from ttpfl.cli.words import option_name
 from ttpfl.errors import FederationError
@@ -21,40 +21,33 @@ if TYPE_CHECKING:
     from ttpfl.flower.timeouts import Timeouts
     from ttpfl.models import Signature
 
-LET_GO = 30.0  # seconds that a stopped run may take to release its folder
+LET_GO = 30.0  # seconds for a stopped run to release its folder
 
 
 @dataclass(frozen=True)
 class SiteOptions:
     """Which engine runs the clients and, for real sites, how to reach them."""
 
-    engine: Annotated[str, typer.Option(help="Where clients run: local or flower.")] = "local"
+    engine: Annotated[str, option("Where clients run: local or flower.")] = "local"
     federation: Annotated[Path | None, folder_option("Federation folder of `ttpfl flower init`.")] = None
     deadline: Annotated[
-        float | None,
-        typer.Option(
-            min=0, metavar="SECONDS", help="Wait for late replies after half arrived.", show_default="60"
-        ),
+        float | None, option("Wait for late replies after half arrived.", "60", min=0, metavar="SECONDS")
     ] = None
     longest: Annotated[
-        float | None,
-        typer.Option(min=1, metavar="SECONDS", help="Longest wait for replies.", show_default="3600"),
+        float | None, option("Longest wait for replies.", "3600", min=1, metavar="SECONDS")
     ] = None
 
     def chosen(self, **local: object) -> bool:
-        """Whether clients are real sites; an option that only the other engine has is an error.
-
-        Args:
-            local: options for clients on this machine.
-        """
+        """Whether clients are real sites. Options of the other engine, such as `local`, are an error."""
         if self.engine not in ("local", "flower"):
             raise typer.BadParameter(f"--engine is {self.engine!r}: it must be local or flower")
         flower = self.engine == "flower"
         other = "local" if flower else "flower"
         for name, value in (local if flower else {**vars(self), "engine": None}).items():
             if value is not None and value != []:
-                option = option_name(name)
-                raise typer.BadParameter(f"{option} goes with --engine {other}, not with {self.engine}")
+                raise typer.BadParameter(
+                    f"{option_name(name)} needs --engine {other}, but --engine is {self.engine}"
+                )
         if flower:
             from ttpfl.flower.version import check_flower
 
@@ -69,7 +62,7 @@ class SiteOptions:
         return self.federation
 
     def timeouts(self) -> "Timeouts":
-        """How long to wait for sites; they may not take longer than the deadline to connect."""
+        """How long to wait for sites. The deadline also limits the time to connect."""
         from ttpfl.flower.timeouts import Timeouts
 
         limits = {"deadline": self.deadline, "longest": self.longest}
@@ -79,13 +72,11 @@ class SiteOptions:
 
 @dataclass(frozen=True)
 class TrainSiteOptions(SiteOptions):
-    """For training also what the network must fit, since the data stays at the sites."""
+    """Options of training, with the shape of the data that stays at the sites."""
 
-    classes: Annotated[
-        int | None, typer.Option(min=2, metavar="INTEGER", help="Number of classes at the sites.")
-    ] = None
+    classes: Annotated[int | None, option("Number of classes at the sites.", min=2, metavar="INTEGER")] = None
     image_size: Annotated[
-        int | None, typer.Option(min=1, metavar="INTEGER", help="Image size at the sites, in pixels.")
+        int | None, option("Image size at the sites, in pixels.", min=1, metavar="INTEGER")
     ] = None
 
     def network(self, name: str) -> dict[str, Any]:
@@ -96,13 +87,9 @@ class TrainSiteOptions(SiteOptions):
 
 
 def learn_over_sites(
-    model_file: Path,
-    arch: str | None,
-    rates: Path | None,
-    sites: SiteOptions,
-    run: RunOptions,
-    settings: LearnSettings,
-) -> None:
+    model_file: Path, arch: str | None, rates: Path | None,
+    sites: SiteOptions, run: RunOptions, settings: LearnSettings,
+) -> None:  # fmt: skip
     """Learn rates on the sites' validation data."""
     _check_folder(sites.home, run, settings)
     start = None if rates is None else str(rates.absolute())
@@ -126,7 +113,7 @@ def train_over_sites(
 
 
 def _signature(classes: int, image_size: int) -> "Signature":
-    """What the model takes. Sites normalise like the data set `arrays`; only they know class names."""
+    """The signature of a model for sites, which normalise like the data set `arrays` and keep class names."""
     from ttpfl.data import dataset_info
     from ttpfl.models import Signature
 
@@ -189,6 +176,6 @@ def _carry_out(
 
 def _history(out: Path) -> list[dict[str, Any]]:
     path = out / "history.jsonl"
-    # A line that is just being written has no end yet.
+    # The last line may be incomplete.
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]

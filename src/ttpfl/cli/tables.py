@@ -12,15 +12,15 @@ from ttpfl.data.registry import client_choices, data_directory, dataset_info, is
 
 
 def data_set_facts(name: str, data_dir: str | PathLike[str] | None = None) -> dict[str, Any]:
-    """All that is known about a data set without loading it, for programs.
+    """Facts about a data set that need no loading, for JSON.
 
     >>> data_set_facts("digits")["options"]
     {'seed': 0, 'augmentation': ''}
     """
-    known = asdict(dataset_info(name))
-    del known["defaults"], known["places"], known["augmentation"]  # in "clients", "there" and "options"
+    info = asdict(dataset_info(name))
+    del info["defaults"], info["places"], info["augmentation"]  # in "clients", "there" and "options"
     return {
-        **known,
+        **info,
         "there": is_there(name, data_dir),
         "data_directory": data_directory(data_dir),
         "options": options(name),
@@ -29,7 +29,7 @@ def data_set_facts(name: str, data_dir: str | PathLike[str] | None = None) -> di
 
 
 def data_sets_table(data_dir: str | PathLike[str] | None = None) -> Table:
-    """One line per data set; what is too long for the terminal is cut, and in full in `data_set_table`."""
+    """One line per data set, cut to the width of the terminal."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("title", no_wrap=True, ratio=1)
@@ -38,42 +38,33 @@ def data_sets_table(data_dir: str | PathLike[str] | None = None) -> Table:
     table.add_column("size", no_wrap=True)
     table.add_column("licence", no_wrap=True, ratio=1)
     table.add_column("there", no_wrap=True)
-    for name in names():
-        known = dataset_info(name)
-        table.add_row(
-            name,
-            known.title,
-            str(len(known.classes) or "yours"),
-            str(len(known.domains) or "yours"),
-            _size(known),
-            known.licence,
-            _there(known, data_dir),
-        )
+    for info in map(dataset_info, names()):
+        counts = (str(len(labels) or "yours") for labels in (info.classes, info.domains))
+        table.add_row(info.name, info.title, *counts, _size(info), info.licence, _there(info, data_dir))
     return table
 
 
 def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Table:
     """One row per fact about a data set."""
-    known = dataset_info(name)
+    info = dataset_info(name)
     rows = {
-        "name": known.name,
-        "title": known.title,
-        "there": f"{_there(known, data_dir)} ({data_directory(data_dir)})",
-        "images": f"{known.samples:,}" if known.samples else "as many as there are",
-        "classes": _counted(known.classes),
-        "domains": _counted(known.domains),
-        "image size": _size(known),
-        "channels": known.channels,
-        "mean": _triple(known.mean),
-        "std": _triple(known.std),
-        "licence": known.licence,
-        "homepage": known.homepage or "none",
-        "to put there": known.instructions.rstrip(","),
+        "name": info.name,
+        "title": info.title,
+        "there": f"{_there(info, data_dir)} ({data_directory(data_dir)})",
+        "images": f"{info.samples:,}" if info.samples else "as many as there are",
+        "classes": _counted(info.classes),
+        "domains": _counted(info.domains),
+        "image size": _size(info),
+        "channels": info.channels,
+        "mean": _triple(info.mean),
+        "std": _triple(info.std),
+        "licence": info.licence,
+        "homepage": info.homepage or "none",
+        "to put there": info.instructions.rstrip(","),
     }
-    for file in known.files:
-        rows[f"download{' ' + file.path if len(known.files) > 1 else ''}"] = (
-            f"{file.url} (sha256 {file.sha256})"
-        )
+    for file in info.files:
+        path = f" {file.path}" if len(info.files) > 1 else ""
+        rows[f"download{path}"] = f"{file.url} (sha256 {file.sha256})"
     rows["options"] = _pairs(options(name)) or "none"
     rows["clients"] = _pairs(client_choices(name))
     table = Table.grid("", "", padding=(0, 2))
@@ -83,14 +74,14 @@ def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Ta
     return table
 
 
-def _there(known: DatasetInfo, data_dir: str | PathLike[str] | None) -> str:
-    if not known.places:
+def _there(info: DatasetInfo, data_dir: str | PathLike[str] | None) -> str:
+    if not info.places:
         return "made here"
-    return "yes" if is_there(known.name, data_dir) else "no"
+    return "yes" if is_there(info.name, data_dir) else "no"
 
 
-def _size(known: DatasetInfo) -> str:
-    return "{}x{}".format(*known.image_size) if any(known.image_size) else "yours"
+def _size(info: DatasetInfo) -> str:
+    return "{}x{}".format(*info.image_size) if any(info.image_size) else "yours"
 
 
 def _triple(values: tuple[float, ...]) -> str:

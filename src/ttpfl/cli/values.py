@@ -1,15 +1,16 @@
-"""`key=value` on the command line: from text to what the key takes."""
+"""Parse `key=value` arguments."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
+from ttpfl.cli.words import option_name
 from ttpfl.errors import DataError
 from ttpfl.util.reading import toml_or_text
 from ttpfl.util.settings_kit import find, from_text
 
 
 def choices(texts: Iterable[str]) -> dict[str, Any]:
-    """Fields of `PopulationConfig`, each read as its type says.
+    """Fields of `PopulationConfig`, each parsed according to its type.
 
     >>> choices(["ratio=8", "samples=none", "in_distribution=true"])
     {'ratio': 8.0, 'samples': None, 'in_distribution': True}
@@ -28,7 +29,7 @@ def choices(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def options(texts: Iterable[str]) -> dict[str, Any]:
-    """Options of a data set: numbers, true, false and lists as in TOML, anything else is text.
+    """Options of a data set: TOML values, otherwise text.
 
     >>> options(["image_size=[24, 32]", "seed=1", "name=art"])
     {'image_size': [24, 32], 'seed': 1, 'name': 'art'}
@@ -36,27 +37,27 @@ def options(texts: Iterable[str]) -> dict[str, Any]:
     return {name: toml_or_text(text) for name, text in _pairs("--option", texts).items()}
 
 
-def merged(given: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
-    """Options of their own (`None`: not given) together with those of `--set`.
+def merged(values: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
+    """Values of separate options (None if omitted) and those of `--set`.
 
     >>> merged({"shift": "label", "seed": None}, ["seed=3"])
     {'shift': 'label', 'seed': 3}
     """
-    known = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in values.items() if value is not None}
     added = choices(sets)
-    if twice := sorted(known.keys() & added.keys()):
-        raise DataError(f"{twice[0]} is given twice: as --{twice[0].replace('_', '-')} and in --set")
-    return {**known, **added}
+    if twice := sorted(given.keys() & added.keys()):
+        raise DataError(f"{twice[0]} is given twice: as {option_name(twice[0])} and in --set")
+    return {**given, **added}
 
 
 def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for given in texts:
-        name, equals, value = (part.strip() for part in given.partition("="))
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
         name = name.replace("-", "_")
         if not name or not equals:
-            raise DataError(f"{option} {given}: it takes the form key=value")
+            raise DataError(f"{option} {text}: it takes the form key=value")
         if name in pairs:
-            raise DataError(f"{option} {given}: {name} is given twice")
+            raise DataError(f"{option} {text}: {name} is given twice")
         pairs[name] = value
     return pairs

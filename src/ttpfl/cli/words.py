@@ -1,4 +1,4 @@
-"""The library's names as the command line spells them: `image_size=` of Python is an option here."""
+"""Messages of the library in the words of the command line, with options instead of arguments."""
 
 import re
 from dataclasses import fields
@@ -12,7 +12,7 @@ _ARGUMENT = re.compile(r"(?<![\w.-])(?<!--option )(?<!--set )([a-z_]+)=('[^']*'|
 _DOWNLOAD = re.compile(r"load\('([\w-]+)', download=True\)")
 _SETTINGS = {entry.name for kind in (TrainSettings, LearnSettings) for entry in fields(kind)}
 _SETTINGS |= {"shift", "resume"}
-# `seed` in a sentence is an option of a data set: the command line checks its own before the library does.
+# In a sentence, `seed` is an option of a data set: the command line checks its own --seed first.
 _NAMES = "|".join(sorted(_SETTINGS - {"seed"}))
 _VALUE = r"(?:-?\d|'|nan|-?inf|None|True|False)"
 _SENTENCE = re.compile(
@@ -30,7 +30,7 @@ def option_name(name: str) -> str:
 
 
 def as_options(message: str, command: str | None) -> str:
-    """An error or a warning of the library, with the options of a command in place of arguments.
+    """A message of the library with the options of a command instead of arguments.
 
     >>> as_options("pictures have 2 sizes: pass image_size= to resize them", "train")
     'pictures have 2 sizes: pass --option image_size=48 to resize them'

@@ -1,7 +1,7 @@
-"""Charts as SVG that fills its box at any width.
+"""SVG charts that fill their box at any width.
 
-Places from left to right are percentages and those from top to bottom are pixels, so that the text keeps its
-size when the page becomes narrow. Texts of the axes lie outside of the SVG's box, in the padding of `.plot`.
+Horizontal positions are percentages and vertical ones pixels, so that text keeps its size on a narrow page.
+Axis labels lie outside the SVG's box, in the padding of `.plot`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,12 @@ from ttpfl.report.markup import Html, Node, element
 from ttpfl.report.numbers import aligned
 from ttpfl.report.scale import Scale
 
-WIDE = 1000  # units of a path from left to right
+PATH_WIDTH = 1000  # units of a path from left to right
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A scale with what is written at it."""
+    """A scale with its title and ticks."""
 
     scale: Scale
     title: str
@@ -24,48 +24,42 @@ class Axis:
     """Round numbers if None."""
 
     def marks(self) -> list[tuple[float, str]]:
-        """Values with their texts."""
+        """Ticks with their labels."""
         values = self.scale.ticks() if self.ticks is None else self.ticks
         return list(zip(values, aligned(values), strict=True))
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """Two axes, and marks at places on them."""
+    """Two axes to draw on."""
 
     x: Axis
     y: Axis
     height: int = 220
 
     def left(self, value: float) -> str:
-        """The place of a value on the x axis."""
+        """Position of a value on the x axis."""
         return percent(self.x.scale(value))
 
     def top(self, value: float) -> float:
-        """The place of a value on the y axis."""
+        """Position of a value on the y axis."""
         return self.height * (1 - self.y.scale(value))
 
     def point(self, x: float, y: float, label: str, class_: str = "", r: float = 4) -> Html:
-        """A point that says `label` when it is pointed at or focused."""
-        return element(
-            "circle",
-            class_=f"point {class_}".strip(),
-            cx=self.left(x), cy=self.top(y), r=r,
-            **said(label),
-        )  # fmt: skip
+        """A point with a tooltip."""
+        class_ = f"point {class_}".strip()
+        return element("circle", class_=class_, cx=self.left(x), cy=self.top(y), r=r, **tooltip(label))
 
     def path(self, points: Sequence[tuple[float, float]], class_: str) -> Html:
         """A line through points."""
-        steps = (f"{WIDE * self.x.scale(x):.1f} {self.top(y):.1f}" for x, y in points)
-        line = element("path", d="M" + "L".join(steps), class_=f"line {class_}")
-        return stretched(line, WIDE, self.height, self.height)
+        places = (f"{PATH_WIDTH * self.x.scale(x):.1f} {self.top(y):.1f}" for x, y in points)
+        line = element("path", d="M" + "L".join(places), class_=f"line {class_}")
+        return stretched(line, PATH_WIDTH, self.height, self.height)
 
     def drawn(self, title: str, description: str, *marks: Node, class_: str = "") -> Html:
         """The chart: grid, axes, and `marks` on top."""
-        y_axis = element("g", self._y_axis(), class_="y-axis")
-        return drawing(
-            title, description, self.height, y_axis, self._x_axis_and_titles(), *marks, class_=class_
-        )
+        axes = [element("g", self._y_axis(), class_="y-axis"), *self._x_axis_and_titles()]
+        return drawing(title, description, self.height, axes, *marks, class_=class_)
 
     def _y_axis(self) -> Iterator[Html]:
         for value, text in self.y.marks():
@@ -82,19 +76,14 @@ class Canvas:
 
 
 def drawing(title: str, description: str, height: float, *marks: Node, class_: str = "") -> Html:
-    """An SVG in a box of its own; the title and the description are for those who do not see it."""
-    svg = element(
-        "svg",
-        element("title", title),
-        element("desc", description),
-        *marks,
-        width="100%", height=height, role="group",
-    )  # fmt: skip
+    """An SVG in a box, with a title and a description for screen readers."""
+    texts = [element("title", title), element("desc", description)]
+    svg = element("svg", texts, *marks, width="100%", height=height, role="group")
     return element("div", svg, class_=f"plot {class_}".strip())
 
 
 def stretched(content: Node, width: float, height: float, pixels: float) -> Html:
-    """Content in a coordinate system of its own that is stretched over the whole drawing."""
+    """Content whose coordinate system is stretched over the whole drawing."""
     return element(
         "svg", content,
         viewBox=f"0 0 {width:g} {height:g}", preserveAspectRatio="none",
@@ -102,16 +91,16 @@ def stretched(content: Node, width: float, height: float, pixels: float) -> Html
     )  # fmt: skip
 
 
-def beginning(*axes: Axis) -> str:
-    """A remark for captions, where an axis of numbers that cannot be negative does not begin at zero."""
-    return " The axis does not begin at zero." if any(axis.scale.low > 0 for axis in axes) else ""
+def axis_note(*axes: Axis) -> str:
+    """A note for captions if an axis of non-negative numbers does not start at zero."""
+    return " The axis does not start at zero." if any(axis.scale.low > 0 for axis in axes) else ""
 
 
 def percent(fraction: float) -> str:
-    """A place from left to right."""
+    """A horizontal position."""
     return f"{100 * fraction:.2f}%"
 
 
-def said(label: str) -> dict[str, str]:
-    """Attributes of a mark that says `label` when it is pointed at or focused."""
+def tooltip(label: str) -> dict[str, str]:
+    """Attributes of a mark that shows `label` when hovered over or focused."""
     return {"role": "img", "aria_label": label, "tabindex": "-1"}

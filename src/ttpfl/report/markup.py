@@ -1,4 +1,4 @@
-"""Markup that cannot be broken by what is put into it: plain text is always escaped."""
+"""HTML elements. Plain text is always escaped."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Html(str):
-    """Text that is markup already, and is not escaped again."""
+    """Markup, which is not escaped again."""
 
     __slots__ = ()
 
@@ -19,7 +19,7 @@ _CHILDLESS = {"meta", "img", "input", "br", "circle", "line", "rect", "path"}
 
 
 def element(name: str, /, *children: Node, **attributes: Any) -> Html:
-    """An element. Attributes that are None or False are left out; `class_` is class, `data_x` is data-x.
+    """An element. None and False omit an attribute; `class_` becomes class, `data_x` becomes data-x.
 
     >>> element("p", "1 < 2", element("b", "!"), class_="note", hidden=False)
     '<p class="note">1 &lt; 2<b>!</b></p>'
@@ -35,7 +35,7 @@ def element(name: str, /, *children: Node, **attributes: Any) -> Html:
 
 
 def joined(*nodes: Node) -> Html:
-    """Nodes one after the other.
+    """Concatenate nodes.
 
     >>> joined("a & b", [element("i", "c"), None])
     'a &amp; b<i>c</i>'
@@ -44,7 +44,7 @@ def joined(*nodes: Node) -> Html:
 
 
 def embedded(value: object, **attributes: Any) -> Html:
-    r"""JSON inside the page, for its script: no text in it can end the element.
+    r"""JSON for the page's script. No text in it can end the element.
 
     >>> embedded({"name": "</script>", "value": float("nan")})
     '<script type="application/json">{"name":"\\u003c/script\\u003e","value":null}</script>'

@@ -1,13 +1,16 @@
-"""Numbers as people read them. What is not there, or not finite, is a dash."""
+"""Numbers and lists as text. Missing and non-finite numbers become a dash."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 
+T = TypeVar("T")
+
 
 def plain(value: float | None, digits: int = 2) -> str:
-    """A fixed number of digits, with a real minus sign and no negative zero.
+    """A number with fixed decimals, a real minus sign and no negative zero.
 
     >>> plain(71.5), plain(-0.001), plain(-2.0) == MINUS + "2.00", plain(None) == DASH
     ('71.50', '0.00', True, True)
@@ -19,7 +22,7 @@ def plain(value: float | None, digits: int = 2) -> str:
 
 
 def signed(value: float | None, digits: int = 2) -> str:
-    """The same with a plus sign.
+    """Like `plain`, with a plus sign.
 
     >>> signed(2.5), signed(0.0), signed(-0.4, 1) == MINUS + "0.4"
     ('+2.50', '0.00', True)
@@ -29,7 +32,7 @@ def signed(value: float | None, digits: int = 2) -> str:
 
 
 def ends(interval: tuple[float, float] | None, digits: int = 2) -> str:
-    """Both ends of an interval of differences, or a dash where there is none.
+    """Both ends of an interval of differences.
 
     >>> ends((0.25, 1.5)), ends(None) == DASH
     ('+0.25 to +1.50', True)
@@ -37,37 +40,35 @@ def ends(interval: tuple[float, float] | None, digits: int = 2) -> str:
     return DASH if interval is None else " to ".join(signed(end, digits) for end in interval)
 
 
-def share(value: float, digits: int = 2) -> str:
-    """Percent; the sign stays on the number's line.
+def percentage(value: float, digits: int = 2) -> str:
+    """A number and a percent sign that stay on the same line.
 
-    >>> share(71.5).split()
+    >>> percentage(71.5).split()
     ['71.50', '%']
     """
     return f"{plain(value, digits)}\N{NO-BREAK SPACE}%"
 
 
-def clipped(text: str, most: int) -> str:
-    """Text for a place that cannot grow.
+def clipped(text: str, length: int) -> str:
+    """Text shortened to a length.
 
     >>> clipped("a long name", 7)
     'a long…'
     """
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def short(value: float | None) -> str:
-    """Three significant digits, for numbers of any size.
+    """Three significant digits.
 
     >>> short(0.012345), short(12.0), short(0.0)
     ('0.0123', '12', '0')
     """
-    if value is None or not math.isfinite(value):
-        return DASH
-    return f"{value:.3g}".replace("-", MINUS)
+    return DASH if value is None or not math.isfinite(value) else f"{value:.3g}".replace("-", MINUS)
 
 
 def aligned(values: Sequence[float]) -> list[str]:
-    """Numbers of one axis: all with as many digits as the one that needs most.
+    """Numbers of an axis, all with the decimals that the most precise one needs.
 
     >>> aligned([0.0, 0.25, 0.5]), aligned([10.0, 20.0])
     (['0.00', '0.25', '0.50'], ['10', '20'])
@@ -77,7 +78,7 @@ def aligned(values: Sequence[float]) -> list[str]:
 
 
 def size(value: float) -> str:
-    """Memory; single bytes are of no interest.
+    """A number of bytes.
 
     >>> size(0), size(4), size(4_200), size(45_300_000)
     ('none', '< 1 kB', '4.2 kB', '45.3 MB')
@@ -91,23 +92,21 @@ def size(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Time on the clock.
+    """A time in its two largest units.
 
-    >>> duration(0.2), duration(75), duration(4500)
-    ('0.2 s', '1 min 15 s', '1 h 15 min')
+    >>> duration(0.23), duration(8), duration(75), duration(4500)
+    ('0.2 s', '8 s', '1 min 15 s', '1 h 15 min')
     """
     if not math.isfinite(seconds):
         return DASH
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min" + f" {rest} s" * (rest > 0)
-    return f"{minutes // 60} h {minutes % 60} min"
+    if not minutes:
+        return f"{round(seconds, 1):.2g} s"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def listed(*parts: str | None) -> str:
-    """Parts of a title, without those that are empty.
+    """The non-empty parts of a title.
 
     >>> listed("target-3", None, "fog 2"), listed("", "seed 1")
     ('target-3, fog 2', 'seed 1')
@@ -122,3 +121,19 @@ def words(items: list[str]) -> str:
     'a, b and c'
     """
     return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
+
+
+def merged(items: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Named values, with equal values merged under their joined names.
+
+    >>> merged([("a", 1), ("b", 2), ("c", 1)])
+    {'a, c': 1, 'b': 2}
+    """
+    groups: list[tuple[list[str], T]] = []
+    for name, value in items:
+        names = next((names for names, other in groups if other == value), None)
+        if names is None:
+            groups.append(([name], value))
+        else:
+            names.append(name)
+    return {", ".join(names): value for names, value in groups}

@@ -1,4 +1,4 @@
-// What the page can do beyond being read: tooltips, sorting, a choice between panels, and its data as CSV.
+// Interaction: tooltips, sortable tables, a choice between panels, and the data of figures as CSV.
 "use strict";
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -16,46 +16,47 @@
     return node;
   }
 
-  // Tooltips: a mark says its aria-label when it is pointed at or focused.
+  // Tooltips: a mark shows its aria-label when hovered over or focused.
   const MARK = "svg [aria-label]";
   const tooltip = make("div", { id: "tooltip" });
   tooltip.setAttribute("role", "tooltip");
   document.body.append(tooltip);
 
-  let told = null;
+  let active = null;
 
-  function tell(mark) {
-    told = mark;
+  function showTooltip(mark) {
+    active = mark;
     tooltip.textContent = mark.getAttribute("aria-label");
     const at = (mark.querySelector("line") ?? mark).getBoundingClientRect();
-    const own = tooltip.getBoundingClientRect();
-    const left = at.left + at.width / 2 - own.width / 2;
-    const top = at.top - own.height - 8;
-    const inside = Math.max(8, Math.min(left, document.documentElement.clientWidth - own.width - 8));
+    const box = tooltip.getBoundingClientRect();
+    const left = at.left + at.width / 2 - box.width / 2;
+    const top = at.top - box.height - 8;
+    const inside = Math.max(8, Math.min(left, document.documentElement.clientWidth - box.width - 8));
     tooltip.style.transform = `translate(${inside}px, ${top > 8 ? top : at.bottom + 8}px)`;
     tooltip.classList.add("shown");
   }
-  function hush() {
-    told = null;
+  function hideTooltip() {
+    active = null;
     tooltip.classList.remove("shown");
   }
-  for (const [event, act] of [["pointerover", tell], ["focusin", tell], ["pointerout", hush], ["focusout", hush]]) {
+  const reactions = { pointerover: showTooltip, focusin: showTooltip, pointerout: hideTooltip, focusout: hideTooltip };
+  for (const [event, act] of Object.entries(reactions)) {
     document.addEventListener(event, ({ target }) => {
       const mark = target.closest(MARK);
       if (mark) act(mark);
     });
   }
-  document.addEventListener("scroll", () => told && tell(told), { passive: true, capture: true });
+  document.addEventListener("scroll", () => active && showTooltip(active), { passive: true, capture: true });
 
-  // A drawing is one stop of the Tab key; arrows go from mark to mark inside it.
+  // Tab focuses a chart; arrow keys move between its marks.
   for (const drawing of all(".plot > svg")) {
     const title = drawing.querySelector(":scope > title");
-    drawing.setAttribute("aria-label", title.textContent); // else browsers show it as a tooltip of their own
+    drawing.setAttribute("aria-label", title.textContent); // otherwise browsers show it as a tooltip
     title.remove();
     const marks = all("[aria-label]", drawing);
     if (marks.length) marks[0].tabIndex = 0;
     drawing.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") return hush();
+      if (event.key === "Escape") return hideTooltip();
       const place = marks.indexOf(event.target), last = marks.length - 1;
       const goal = { ArrowRight: place + 1, ArrowDown: place + 1, ArrowLeft: place - 1, ArrowUp: place - 1, Home: 0, End: last };
       const next = marks[Math.max(0, Math.min(goal[event.key], last))];
@@ -67,7 +68,7 @@
     });
   }
 
-  // Tables: a click on a header sorts, numbers from the largest; rows without a value stay at the end.
+  // Tables: a click on a header sorts, numbers in descending order first; rows without a value stay last.
   function sort(header) {
     const table = header.closest("table"), body = table.tBodies[0], column = header.cellIndex;
     const numeric = header.dataset.sort === "number";
@@ -75,9 +76,9 @@
     const rising = before === "none" ? !numeric : before === "descending";
     const value = (row) => row.cells[column].dataset.value;
     const order = (a, b) => {
-      const one = value(a), other = value(b);
-      if (one === undefined || other === undefined) return (one === undefined) - (other === undefined);
-      return (rising ? 1 : -1) * (numeric ? one - other : one.localeCompare(other));
+      const x = value(a), y = value(b);
+      if (x === undefined || y === undefined) return (x === undefined) - (y === undefined);
+      return (rising ? 1 : -1) * (numeric ? x - y : x.localeCompare(y));
     };
     body.append(...[...body.rows].sort(order));
     for (const other of all("th[aria-sort]", table)) other.setAttribute("aria-sort", "none");
@@ -89,11 +90,11 @@
     header.setAttribute("aria-sort", "none");
   }
 
-  // Panels: one is shown at a time, chosen with radio buttons or, if there are many, from a list.
+  // Panels: one is shown at a time, chosen with radio buttons or, if there are many, in a list.
   const MANY = 8;
   let groups = 0;
   function radios(titles, legend, show) {
-    const name = `choice-${groups++}`; // several figures have a choice of the same name
+    const name = `choice-${groups++}`; // several figures may offer the same choice
     const label = (title, place) =>
       make("label", {}, make("input", { type: "radio", name, checked: !place, onchange: () => show(place) }), title);
     return make("fieldset", { className: "pills" }, make("legend", {}, legend), ...titles.map(label));
@@ -111,7 +112,7 @@
     show(0);
   });
 
-  // The data behind a figure, as CSV. Text that a spreadsheet would take for a formula gets an apostrophe.
+  // The data of a figure as CSV. Text that looks like a spreadsheet formula gets an apostrophe.
   const data = (figure) => JSON.parse(figure.querySelector("script.data").textContent);
   function cell(value) {
     if (value === null) return "";
@@ -132,7 +133,7 @@
     figure.append(button);
   }
 
-  // Clients before and after: another method moves the dots, on an axis that fits it.
+  // Clients before and after: choosing a method moves the dots and rescales the axis.
   const plain = (value, sign = "") => {
     const text = Math.abs(value).toFixed(1);
     return (value < 0 && Number(text) ? "\u2212" : value > 0 && Number(text) ? sign : "") + text;

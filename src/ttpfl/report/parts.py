@@ -1,9 +1,11 @@
-"""What sections are made of: tables, figures with their data, and a choice between panels."""
+"""Building blocks of sections: tables, figures with their data, and panels."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ttpfl.evaluation.summary import BASELINE
+from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, Node, element, embedded, joined
 
 Value = str | float | None
@@ -11,7 +13,7 @@ Value = str | float | None
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that can be linked to."""
+    """A section of the page; `id` is its anchor."""
 
     id: str
     title: str
@@ -20,7 +22,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Data:
-    """What is behind a figure; the page offers it as CSV."""
+    """The data of a figure, which the page offers as CSV."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Value]]
@@ -28,7 +30,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Column:
-    """A column's title, and what it means."""
+    """A column's title and its explanation."""
 
     title: str
     help: str = ""
@@ -38,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown in a table, and the value to sort by."""
+    """The content of a table cell, and the value to sort by."""
 
     content: Node
     value: Value = None
@@ -46,19 +48,17 @@ class Cell:
     style: str | None = None
 
 
+METHOD = Column("Method", numeric=False)
+
+
 def figure(id: str, caption: Node, body: Node, data: Data) -> Html:
     """A figure, with its data for the page's script."""
-    return element(
-        "figure",
-        body,
-        element("figcaption", caption),
-        embedded({"columns": data.columns, "rows": data.rows}, class_="data"),
-        id=id,
-    )
+    values = embedded({"columns": data.columns, "rows": data.rows}, class_="data")
+    return element("figure", body, element("figcaption", caption), values, id=id)
 
 
 def table(name: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], class_: str = "") -> Html:
-    """A table in a box that scrolls by itself where it is too wide; its first column names the rows."""
+    """A table in a box that scrolls if it is too wide. The first column names the rows."""
     head = element("tr", [_header(column) for column in columns])
     body = [
         element("tr", [_cell(*pair, first=not n) for n, pair in enumerate(zip(columns, row, strict=True))])
@@ -72,7 +72,7 @@ def table(name: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], 
 
 
 def panels(choice: str, contents: Mapping[str, Node]) -> Html:
-    """One panel below the other; the page's script shows one at a time. A single one needs no choice."""
+    """Panels by title. The page's script shows one at a time, unless there is only one."""
     if len(contents) == 1:
         return joined(*contents.values())
     shown = [
@@ -82,30 +82,37 @@ def panels(choice: str, contents: Mapping[str, Node]) -> Html:
     return element("div", shown, class_="panels", data_choice=choice)
 
 
+def method_cell(label: str) -> Cell:
+    """The name of a method."""
+    return Cell(label, label, "baseline" if label == BASELINE else "")
+
+
 def definitions(pairs: Sequence[tuple[str, Node]]) -> Html:
-    """Names and what they stand for, as far as it is known."""
-    known = [element("div", element("dt", name), element("dd", text)) for name, text in pairs if text]
-    return element("dl", known)
+    """Names and their values; pairs without a value are omitted."""
+    items = [element("div", element("dt", name), element("dd", value)) for name, value in pairs if value]
+    return element("dl", items)
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> Html:
-    """What the classes of marks mean: pairs of class and text."""
-    return element(
-        "p",
-        [element("span", element("i", class_=f"key {class_}"), text) for class_, text in entries],
-        class_="legend",
-    )
+    """The meaning of marks, as pairs of CSS class and text."""
+    keys = [element("span", element("i", class_=f"key {class_}"), text) for class_, text in entries]
+    return element("p", keys, class_="legend")
+
+
+def dot(place: float, *lines: Html, class_: str = "") -> Html:
+    """A small plot for a table cell: a dot at a place between 0 and 1, on top of lines."""
+    circle = element("circle", cx=percent(place), cy="10", r="3.5")
+    class_ = f"whisker {class_}".strip()
+    return element("svg", *lines, circle, class_=class_, width="120", height="20", aria_hidden="true")
 
 
 def _header(column: Column) -> Html:
+    kind = "number" if column.numeric else "text"
     return element(
-        "th",
-        column.title,
-        scope="col",
-        class_="number" if column.numeric else None,
-        title=column.help or None,
-        data_sort=("number" if column.numeric else "text") if column.sortable else None,
-    )
+        "th", column.title,
+        scope="col", class_="number" if column.numeric else None, title=column.help or None,
+        data_sort=kind if column.sortable else None,
+    )  # fmt: skip
 
 
 def _cell(column: Column, cell: Cell, first: bool) -> Html:
@@ -118,7 +125,7 @@ def _cell(column: Column, cell: Cell, first: bool) -> Html:
 
 
 def _sortable(value: Value) -> str | None:
-    """A value for the page's script; what is not finite is not there."""
+    """The value for the page's script, if it is finite."""
     if value is None or isinstance(value, str):
         return value
     return f"{value:.7g}" if math.isfinite(value) else None

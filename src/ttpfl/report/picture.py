@@ -1,6 +1,6 @@
-"""One picture of a run for pages that are not ours: every client before and after adaptation, as SVG.
+"""Every client of a run before and after adaptation, as an SVG picture for other pages.
 
-It has no background, and its colours can be read on white as well as on black.
+It has no background, and its colours are readable on white and on black.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', Arial, sans-s
 
 
 def picture(results: object, method: str = "atp-online") -> Html:
-    """The first run in the content of a `results.json`: a ring and a dot per client, by the ring's height."""
+    """Draw the first run of a `results.json`: a ring and a dot per client, sorted by the ring."""
     run = checked_results(results)["runs"][0]
     before, after = _percent(run, BASELINE), _percent(run, method)
     scale = covering([*before, *after])
@@ -41,8 +41,8 @@ def picture(results: object, method: str = "atp-online") -> Html:
 def _percent(run: Run, label: str) -> list[float]:
     entry = entry_of(run, label)
     if entry is None:
-        there = ", ".join(entry["label"] for entry in run["entries"])
-        raise ReportError(f"the run has no {label!r} to draw; it has: {there}")
+        labels = ", ".join(entry["label"] for entry in run["entries"])
+        raise ReportError(f"the run has no method {label!r} to draw; it has: {labels}")
     return [100 * accuracy for accuracy in entry["accuracy"]]
 
 
@@ -51,12 +51,12 @@ def _mean(values: list[float]) -> str:
 
 
 def _legend(method: str, harmed: int) -> Iterator[Node]:
-    for x, colour, text in (
-        (LEFT, None, "no adaptation"),
-        (LEFT + 130, GAIN, f"{method}, better"),
-        (LEFT + 290, HARM, f"{method}, worse ({harmed})"),
+    for x, text, mark in (
+        (LEFT, "no adaptation", _ring(LEFT + 6, 42)),
+        (LEFT + 130, f"{method}, better", _dot(LEFT + 136, 42, GAIN)),
+        (LEFT + 290, f"{method}, worse ({harmed})", _dot(LEFT + 296, 42, HARM)),
     ):
-        yield _ring(x + 6, 42, GRID) if colour is None else _dot(x + 6, 42, colour)
+        yield mark
         yield element("text", text, x=x + 18, y=46)
 
 
@@ -73,7 +73,7 @@ def _clients(scale: Scale, before: list[float], after: list[float]) -> Iterator[
         low, high = _y(scale, before[number]), _y(scale, after[number])
         colour = HARM if after[number] < before[number] else GAIN
         yield element("line", x1=x, x2=x, y1=low, y2=high, stroke=colour, stroke_width=2.5)
-        yield _ring(x, low, GRID)
+        yield _ring(x, low)
         yield _dot(x, high, colour)
         yield element("text", str(number), x=x, y=HEIGHT - BOTTOM + 22, text_anchor="middle")
 
@@ -82,8 +82,8 @@ def _y(scale: Scale, value: float) -> float:
     return TOP + (HEIGHT - TOP - BOTTOM) * (1 - scale(value))
 
 
-def _ring(x: float, y: float, colour: str) -> Html:
-    return element("circle", cx=x, cy=y, r=5, fill="none", stroke=colour, stroke_width=2)
+def _ring(x: float, y: float) -> Html:
+    return element("circle", cx=x, cy=y, r=5, fill="none", stroke=GRID, stroke_width=2)
 
 
 def _dot(x: float, y: float, colour: str) -> Html:

@@ -1,4 +1,4 @@
-"""Where texts go so that they do not lie on each other."""
+"""Placement of labels so that they do not overlap."""
 
 from collections.abc import Sequence
 
@@ -7,36 +7,30 @@ Box = tuple[float, float, float, float]
 
 
 def spread_out(places: Sequence[float], apart: float, low: float, high: float) -> list[float]:
-    """Places moved as little as needed to be `apart`, in the same order, between `low` and `high`.
+    """Move places as little as needed to be `apart`, between `low` and `high`, and keep their order.
 
     >>> spread_out([50.0, 10.0, 11.0], apart=8, low=0, high=100)
     [50.0, 6.5, 14.5]
     """
-    order = sorted(range(len(places)), key=lambda index: places[index])
+    order = sorted(range(len(places)), key=places.__getitem__)
     apart = min(apart, (high - low) / max(1, len(places) - 1))
-    groups: list[list[float]] = []  # places that touch; each group is centred at their mean
+    groups: list[list[float]] = []  # places that touch; each group is centred at its mean
+
+    def start(group: list[float]) -> float:
+        length = apart * (len(group) - 1)
+        return min(max(sum(group) / len(group) - length / 2, low), high - length)
+
     for index in order:
         groups.append([places[index]])
-        while len(groups) > 1 and _end(groups[-2], apart, low, high) + apart > _begin(
-            groups[-1], apart, low, high
-        ):
+        while len(groups) > 1 and start(groups[-2]) + apart * len(groups[-2]) > start(groups[-1]):
             last = groups.pop()
             groups[-1] += last
-    moved = [_begin(group, apart, low, high) + apart * n for group in groups for n in range(len(group))]
+    moved = [start(group) + apart * n for group in groups for n in range(len(group))]
     return [place for _, place in sorted(zip(order, moved, strict=True))]
 
 
-def _begin(group: list[float], apart: float, low: float, high: float) -> float:
-    length = apart * (len(group) - 1)
-    return min(max(sum(group) / len(group) - length / 2, low), high - length)
-
-
-def _end(group: list[float], apart: float, low: float, high: float) -> float:
-    return _begin(group, apart, low, high) + apart * (len(group) - 1)
-
-
 def free_sides(points: Sequence[tuple[float, float]], widths: Sequence[float], area: Box) -> list[str | None]:
-    """For each point the side on which its text overlaps nothing; None where every side is taken.
+    """For each point, a side where its label overlaps nothing; None if every side is taken.
 
     >>> free_sides([(50, 50), (54, 50)], [20, 20], area=(0, 0, 100, 100))
     ['left', 'right']
@@ -50,7 +44,7 @@ def free_sides(points: Sequence[tuple[float, float]], widths: Sequence[float], a
             "above": (x - width / 2, y - 20, x + width / 2, y - 6),
             "below": (x - width / 2, y + 6, x + width / 2, y + 20),
         }
-        free = (side for side, box in candidates.items() if _inside(box, area) and not _meets_any(box, taken))
+        free = (side for side, box in candidates.items() if _inside(box, area) and not _overlaps(box, taken))
         side = next(free, None)
         sides.append(side)
         if side is not None:
@@ -62,8 +56,6 @@ def _inside(box: Box, area: Box) -> bool:
     return box[0] >= area[0] and box[1] >= area[1] and box[2] <= area[2] and box[3] <= area[3]
 
 
-def _meets_any(box: Box, others: Sequence[Box]) -> bool:
-    return any(
-        box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
-        for other in others
-    )
+def _overlaps(box: Box, others: Sequence[Box]) -> bool:
+    left, top, right, bottom = box
+    return any(left < o[2] and o[0] < right and top < o[3] and o[1] < bottom for o in others)

@@ -1,15 +1,15 @@
-"""From values to places between 0 and 1."""
+"""Scales, which map values to positions between 0 and 1."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MOST_STEPS = 6
+MAX_STEPS = 6
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Linear or logarithmic.
+    """A linear or logarithmic scale.
 
     >>> Scale(0, 20)(5), Scale(1, 16, log=True)(4)
     (0.25, 0.5)
@@ -20,7 +20,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Where the value is: 0 at the lower end, 1 at the upper."""
+        """The position of a value: 0 at the low end, 1 at the high end."""
         low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
         return (value - low) / (high - low)
 
@@ -35,16 +35,14 @@ class Scale:
             ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
         else:
             step = _step(self.high - self.low)
-            first = math.ceil(self.low / step - 1e-9)
-            ticks = [
-                round((first + n) * step, 12) for n in range(math.floor(self.high / step + 1e-9) - first + 1)
-            ]
+            first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+            ticks = [round(n * step, 12) for n in range(first, last + 1)]
         slack = 1e-9 * (self.high - self.low)
         return [tick for tick in ticks if self.low - slack <= tick <= self.high + slack]
 
 
 def covering(values: Iterable[float], *, also: Iterable[float] = (), log: bool = False) -> Scale:
-    """A scale with room for all finite values; a linear one begins and ends at round numbers.
+    """A scale that contains all finite values. A linear one starts and ends at round numbers.
 
     >>> covering([0.512, 0.745])
     Scale(low=0.5, high=0.75, log=False)
@@ -55,17 +53,15 @@ def covering(values: Iterable[float], *, also: Iterable[float] = (), log: bool =
     low, high = min(finite, default=1.0), max(finite, default=1.0)
     if log:
         return Scale(low / 1.15, high * 1.15, log=True)
-    if high - low < 1e-9 * max(1, abs(low), abs(high)):  # one value, in effect
+    if high - low < 1e-9 * max(1, abs(low), abs(high)):  # practically a single value
         low, high = low - 0.5, high + 0.5
     step = _step(high - low)
-    return Scale(
-        round(math.floor(low / step + 1e-9) * step, 12), round(math.ceil(high / step - 1e-9) * step, 12)
-    )
+    low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return Scale(round(low, 12), round(high, 12))
 
 
 def _step(length: float) -> float:
-    """The smallest of 1, 2, 5, 10, … times a power of ten that makes at most six steps."""
-    power = 10.0 ** math.floor(math.log10(length / MOST_STEPS))
-    return next(
-        power * factor for factor in (1, 2, 5, 10) if power * factor >= length / MOST_STEPS * (1 - 1e-9)
-    )
+    """The smallest of 1, 2, 5, 10, … times a power of ten that gives at most `MAX_STEPS` steps."""
+    smallest = length / MAX_STEPS
+    power = 10.0 ** math.floor(math.log10(smallest))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= smallest * (1 - 1e-9))

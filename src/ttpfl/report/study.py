@@ -1,4 +1,4 @@
-"""What follows from results: the lines of each case and of all together, ranks, what the paper has."""
+"""Results grouped by case, with summaries per case and overall, ranks, and the paper's figures."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,17 +17,17 @@ from ttpfl.results.files import checked_results, checked_samples
 from ttpfl.results.schema import METRICS, MethodResult, Results, Run, Samples, ToyExample
 
 Identity = tuple[str, str]
-"""Who a client is, in whatever run: the digest of its population, and its id there."""
+"""A client across runs: the digest of its population, and its id there."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """All runs of one case; they differ in their seeds."""
+    """All runs of one case, one per seed."""
 
     name: str
     runs: tuple[Run, ...]
     paper: dict[str, Spread]
-    """By label, where the paper has figures; a deviation that it does not give is NaN."""
+    """By label, where the paper has figures; NaN for a deviation that it does not state."""
 
     @cached_property
     def accuracy(self) -> dict[str, Spread]:
@@ -41,27 +41,27 @@ class Case:
 
     @cached_property
     def clients(self) -> int:
-        """How many, over all seeds."""
+        """The number of clients over all seeds."""
         return len(set(_identities(self.runs)))
 
-    def to_paper(self, label: str) -> float:
-        """Measured accuracy less the paper's, in points; NaN where the paper has none."""
+    def vs_paper(self, label: str) -> float:
+        """Measured accuracy minus the paper's, in points; NaN where the paper has none."""
         return self.accuracy[label].mean - self.paper[label].mean if label in self.paper else math.nan
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Average ranks over the cases by label, 1 is best, and those that the paper's figures give."""
+    """Average ranks over the cases by label (1 is best), here and by the paper's figures."""
 
     title: str
     here: dict[str, float]
     paper: dict[str, float]
-    """Among the same methods; empty where the paper does not have all of them."""
+    """Among the same methods; empty if the paper lacks any of them."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """Results, by case, and what is said of all cases together."""
+    """Results by case, and summaries over all cases."""
 
     results: Results
     samples: Samples | None
@@ -69,28 +69,28 @@ class Study:
 
     @cached_property
     def labels(self) -> list[str]:
-        """Every method, in the order of the file."""
+        """All methods, in the order of the file."""
         return list(dict.fromkeys(label for case in self.cases for label in case.accuracy))
 
     @cached_property
     def common(self) -> list[str]:
-        """Methods that are in every case: only these can be ranked over cases."""
+        """Methods that every case has. Only these can be ranked over cases."""
         return [label for label in self.labels if all(label in case.accuracy for case in self.cases)]
 
     @cached_property
     def overall(self) -> dict[str, Line]:
         """Lines of the common methods over the clients of all cases and seeds.
 
-        A client that is in several cases counts once, with its mean over them: it is one draw.
+        A client of several cases counts once, with its mean over them: it is a single draw.
         """
-        return _lines(self._everywhere)
+        return _lines(self._all_clients)
 
     def lead(self, label: str, other: str) -> Lead:
-        """How far one common method is ahead of another over the same clients."""
-        return lead(self._everywhere, label, other)
+        """By how much one common method leads another over the same clients."""
+        return lead(self._all_clients, label, other)
 
     @cached_property
-    def _everywhere(self) -> Comparison:
+    def _all_clients(self) -> Comparison:
         return _comparison(self.results["runs"], self.common)
 
     @cached_property
@@ -100,44 +100,45 @@ class Study:
 
     @cached_property
     def order(self) -> list[str]:
-        """Common methods from the best: by average rank, then by accuracy over all clients."""
+        """Common methods, best first: by average rank, then by accuracy over all clients."""
         return sorted(self.common, key=lambda label: (self.ranks[label], -self.overall[label].accuracy))
 
     @cached_property
     def rankings(self) -> list[Ranking]:
-        """By average rank, where there are several cases: of all common methods, and of those of the paper.
+        """Rankings over several cases: of all common methods, and of the paper's methods if these are fewer.
 
-        Methods of the paper have one of their own, since its figures rank fewer methods. The ranks that it
-        prints may differ a little: here, methods with the same figure share their place.
+        The ranks printed in the paper may differ slightly: here, methods with equal figures share a rank.
         """
         if len(self.cases) == 1 or len(self.common) < 2 or self.toy is not None:
             return []
-        of_paper = [label for label in self.common if all(label in case.paper for case in self.cases)]
-        papers = [{label: case.paper[label].mean for label in of_paper} for case in self.cases]
-        every = Ranking("average rank", self.ranks, average_ranks(papers) if of_paper == self.common else {})
-        if of_paper == self.common or len(of_paper) < 2:
-            return [every]
-        here = average_ranks(_means(self.cases, of_paper))
-        return [every, Ranking("rank among the paper's", here, average_ranks(papers))]
+        in_paper = [label for label in self.common if all(label in case.paper for case in self.cases)]
+        papers = [{label: case.paper[label].mean for label in in_paper} for case in self.cases]
+        overall = Ranking(
+            "average rank", self.ranks, average_ranks(papers) if in_paper == self.common else {}
+        )
+        if in_paper == self.common or len(in_paper) < 2:
+            return [overall]
+        here = average_ranks(_means(self.cases, in_paper))
+        return [overall, Ranking("rank among the paper's", here, average_ranks(papers))]
 
     @property
     def leaders(self) -> list[str]:
-        """The best of the common methods, in that order: more than one where they share their rank."""
+        """The best of the common methods; several if they share a rank."""
         return [label for label in self.order if self.ranks[label] == self.ranks[self.order[0]]]
 
     @property
     def toy(self) -> ToyExample | None:
-        """The toy example, if that was the run: then cases are rates, not situations."""
+        """The toy example, if this is its run; its cases are rates."""
         return next((run["toy"] for run in self.results["runs"] if "toy" in run), None)
 
     @cached_property
     def clients(self) -> int:
-        """How many different ones, over all cases and seeds."""
+        """The number of distinct clients over all cases and seeds."""
         return len(set(_identities(self.results["runs"])))
 
     @property
     def shared(self) -> bool:
-        """Whether some clients are in several cases."""
+        """Whether some clients occur in several cases."""
         return self.clients < sum(case.clients for case in self.cases)
 
     @property
@@ -146,7 +147,7 @@ class Study:
         return sorted({run["seed"] for run in self.results["runs"]})
 
     def title(self, case: str, seed: int) -> str:
-        """How a run is called: by its case, which may have no name if it is the only one, and its seed."""
+        """The name of a run: its case, unnamed if it is the only one, and its seed if there are several."""
         return listed(case, f"seed {seed}" if len(self.seeds) > 1 else "")
 
     def case(self, name: str) -> Case | None:
@@ -155,20 +156,17 @@ class Study:
 
 
 def study(content: object, samples: object = None) -> Study:
-    """Check the content of a `results.json` and, if there is one, of a `samples.json`; group runs by case."""
-    results, shown = checked_results(content), None if samples is None else checked_samples(samples)
+    """Check the content of a `results.json` and, optionally, of a `samples.json`, and group runs by case."""
+    results, images = checked_results(content), None if samples is None else checked_samples(samples)
     names = dict.fromkeys(run["case"] for run in results["runs"])
-    return Study(results, shown, tuple(_case(results, name) for name in names))
+    return Study(results, images, tuple(_case(results, name) for name in names))
 
 
 def _case(results: Results, name: str) -> Case:
     runs = tuple(run for run in results["runs"] if run["case"] == name)
     labels = {entry["label"] for entry in runs[0]["entries"]}
-    paper = {
-        label: Spread(*figures[name]) for label, figures in results["paper"].items()
-        if name in figures and label in labels
-    }  # fmt: skip
-    return Case(name, runs, paper)
+    paper = {label: row[name] for label, row in results["paper"].items() if name in row and label in labels}
+    return Case(name, runs, {label: Spread(*figures) for label, figures in paper.items()})
 
 
 def _means(cases: Sequence[Case], labels: Sequence[str]) -> list[dict[str, float]]:
@@ -176,9 +174,7 @@ def _means(cases: Sequence[Case], labels: Sequence[str]) -> list[dict[str, float
 
 
 def _identities(runs: Sequence[Run]) -> Iterator[Identity]:
-    for run in runs:
-        for client in run["clients"]:
-            yield run["population"]["digest"], client["id"]
+    return ((run["population"]["digest"], client["id"]) for run in runs for client in run["clients"])
 
 
 def _lines(comparison: Comparison) -> dict[str, Line]:
@@ -186,16 +182,16 @@ def _lines(comparison: Comparison) -> dict[str, Line]:
 
 
 def _comparison(runs: Sequence[Run], labels: Sequence[str]) -> Comparison:
-    """All clients of these runs; one that is in several of them counts once, with its mean."""
-    each, identities = [Comparison(run) for run in runs], list(_identities(runs))
+    """All clients of these runs. A client of several runs counts once, with its mean."""
+    identities = list(_identities(runs))
 
-    def merged(label: str, figure: str) -> list[float]:
-        """Rounded, so that what is equal but for floating point does no harm."""
-        values = chain.from_iterable(one.of(label, figure) for one in each)
-        found: dict[Identity, list[float]] = {}
+    def merged(label: str, metric: str) -> list[float]:
+        """Means rounded so that floating-point noise does not count as harm."""
+        values = chain.from_iterable(Comparison(run).of(label, metric) for run in runs)
+        by_client: dict[Identity, list[float]] = {}
         for identity, value in zip(identities, values, strict=True):
-            found.setdefault(identity, []).append(value)
-        return [round(fmean(of_client), 12) for of_client in found.values()]
+            by_client.setdefault(identity, []).append(value)
+        return [round(fmean(values), 12) for values in by_client.values()]
 
     clients = dict(zip(identities, (client for run in runs for client in run["clients"]), strict=True))
     entries = [{"label": label, **{name: merged(label, name) for name in METRICS}} for label in labels]

@@ -1,4 +1,4 @@
-"""The page's sections, in its order: each is made from a study, or is None if there is nothing to show."""
+"""The sections of the page, in order. Each is built from a study, or None if there is nothing to show."""
 
 from collections.abc import Callable
 
@@ -18,16 +18,6 @@ from ttpfl.report.sections.variation import variation
 from ttpfl.report.study import Study
 
 SECTIONS: tuple[Callable[[Study], Section | None], ...] = (
-    comparison,
-    toy,
-    tradeoff,
-    variation,
-    clients,
-    rates,
-    curves,
-    breakdown,
-    pictures,
-    cost,
-    audit,
-    provenance,
-)
+    comparison, toy, tradeoff, variation, clients, rates,
+    curves, breakdown, pictures, cost, audit, provenance,
+)  # fmt: skip

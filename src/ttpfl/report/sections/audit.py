@@ -1,9 +1,9 @@
-"""The data: who the clients are, and which checks held."""
+"""The data: clients, class counts, and the checks that passed."""
 
 import math
 from collections.abc import Iterator
 
-from ttpfl.report.chart import drawing, percent, said, stretched
+from ttpfl.report.chart import drawing, percent, stretched, tooltip
 from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import clipped, listed
 from ttpfl.report.parts import Data, Section, Value, definitions, figure, panels
@@ -11,37 +11,34 @@ from ttpfl.report.sections.clients import describe
 from ttpfl.report.study import Study
 from ttpfl.results.schema import Client, Run
 
-LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's images from which a cell has more colour
-ROOMY = 16  # classes; with more of them their names have no room
-CHARACTER, GAP, NARROW = 6.6, 6, 240  # pixels: of a heading, between two, and of the drawing on a phone
-MOST = 3  # classes that are named when a client is pointed at
+LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's images where the colour becomes stronger
+MAX_NAMED = 16  # classes; the names of more do not fit
+CHARACTER, GAP, NARROW = 6.6, 6, 240  # pixels: character, gap between names, drawing on a phone
+TOP = 3  # classes in a client's tooltip
 
 
 def audit(study: Study) -> Section | None:
-    """What each run's population is, and its clients' class counts, if they are known."""
+    """The population of each run and the class counts of its clients, if known."""
     if not any(run["population"]["classes"] for run in study.results["runs"]):
         return None
-    shown = {study.title(run["case"], run["seed"]): _panel(run) for run in study.results["runs"]}
+    runs = {study.title(run["case"], run["seed"]): _panel(run) for run in study.results["runs"]}
     caption = (
-        "Class counts of the target clients: a column for each client, a row for each class; fuller colour "
-        "is a larger share of the client's images."
+        "Class counts of the target clients: one column per client, one row per class. Stronger colour means "
+        "a larger share of the client's images."
     )
-    content = figure("audit-figure", caption, panels("Run", shown), _data(study))
+    content = figure("audit-figure", caption, panels("Run", runs), _data(study))
     return Section("audit", "Data audit", content)
 
 
 def _panel(run: Run) -> Iterator[Html]:
     population = run["population"]
-    source = population["source_clients"]  # 0 where that is not known
+    source, digest = population["source_clients"], population["digest"]  # 0 and empty if unknown
     yield definitions(
         [
             ("data", population["name"]),
             ("clients", f"{source} source, " * bool(source) + f"{population['target_clients']} target"),
-            ("images at targets", f"{sum(client['size'] for client in run['clients']):,}"),
-            (
-                "digest",
-                element("code", population["digest"], class_="digest") if population["digest"] else None,
-            ),
+            ("target images", f"{sum(client['size'] for client in run['clients']):,}"),
+            ("digest", element("code", digest, class_="digest") if digest else None),
         ]
     )
     if population["checks"]:
@@ -51,18 +48,18 @@ def _panel(run: Run) -> Iterator[Html]:
 
 def _counts(run: Run) -> Html:
     clients, classes = run["clients"], run["population"]["classes"]
-    row = 18 if len(classes) <= ROOMY else max(2, 288 // len(classes))
+    row = 18 if len(classes) <= MAX_NAMED else max(2, 288 // len(classes))
     height = row * len(classes)
     names = [
         element("text", clipped(name, 13), class_="tick end", x=-8, y=row * (place + 0.5) + 4)
         for place, name in enumerate(classes)
-        if len(classes) <= ROOMY
+        if len(classes) <= MAX_NAMED
     ]
     columns = [
         element(
             "rect",
             class_="column", x=percent(n / len(clients)), width=percent(1 / len(clients)), y=0, height=height,
-            **said(_told(client, classes)),
+            **tooltip(_label(client, classes)),
         )
         for n, client in enumerate(clients)
     ]  # fmt: skip
@@ -76,12 +73,10 @@ def _counts(run: Run) -> Html:
 
 
 def _headings(clients: list[Client]) -> Iterator[Html]:
-    """Above the columns: the clients, by what tells their names apart; as many as a phone has room for."""
+    """Client names above the columns, without a common prefix; as many as fit on a phone."""
     parts = [client["id"].rpartition("-") for client in clients]
     same = len({head for head, *_ in parts}) == 1  # as in target-0, target-1
-    names = [
-        clipped(tail if same else client["id"], 8) for client, (*_, tail) in zip(clients, parts, strict=True)
-    ]
+    names = [clipped(parts[n][-1] if same else client["id"], 8) for n, client in enumerate(clients)]
     step = math.ceil(len(names) * (CHARACTER * max(map(len, names)) + GAP) / NARROW)
     yield element("text", "target client", class_="axis", x=0, y=-24)
     yield element("text", "class", class_="axis end", x=-8, y=-8)
@@ -96,18 +91,17 @@ def _cells(clients: list[Client]) -> Iterator[Html]:
     for x, client in enumerate(clients):
         for y, count in enumerate(client["labels"]):
             share = count / max(1, client["size"])
-            level = sum(share >= bound for bound in LEVELS)
-            if level:
+            if level := sum(share >= bound for bound in LEVELS):
                 paths[level - 1].append(f"M{x} {y}h.92v.9h-.92z")
     for level, cells in enumerate(paths, start=1):
         if cells:
             yield element("path", class_=f"level l{level}", d="".join(cells))
 
 
-def _told(client: Client, classes: list[str]) -> str:
+def _label(client: Client, classes: list[str]) -> str:
     counts = sorted(zip(client["labels"], classes, strict=True), key=lambda pair: -pair[0])
-    named = ", ".join(f"{name} {count}" for count, name in counts[:MOST])
-    return f"{describe(client)}: {client['size']} images; {named}" + (" …" if len(counts) > MOST else "")
+    top = ", ".join(f"{name} {count}" for count, name in counts[:TOP])
+    return f"{describe(client)}: {client['size']} images; {top}" + " …" * (len(counts) > TOP)
 
 
 def _data(study: Study) -> Data:

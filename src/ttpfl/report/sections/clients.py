@@ -1,10 +1,10 @@
-"""Accuracy of every client before and after adaptation, so that harmed clients are seen."""
+"""The accuracy of every client before and after adaptation, which shows harmed clients."""
 
 import json
 from collections.abc import Mapping
 
 from ttpfl.evaluation.summary import BASELINE
-from ttpfl.report.chart import Axis, Canvas, beginning, percent, said
+from ttpfl.report.chart import Axis, Canvas, axis_note, percent, tooltip
 from ttpfl.report.markup import Html, Node, element
 from ttpfl.report.numbers import listed, plain, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
@@ -17,76 +17,68 @@ FACTS = ["case", "seed", "client", "domain", "corruption", "severity"]
 
 
 def clients(study: Study) -> Section | None:
-    """Paired points, with a choice of the run and of the method."""
+    """Paired points; run and method can be chosen."""
     methods = [label for label in study.order if label != BASELINE]
     if BASELINE not in study.common or not methods:
         return None
-    shown, number, first_axes = {}, 0, []
+    runs, first_row, first_axes = {}, 0, []
     for run in study.results["runs"]:
         axes = {label: _axis(run, label) for label in methods}
-        shown[study.title(run["case"], run["seed"])] = _panel(run, axes, number)
-        number += len(run["clients"])
+        runs[study.title(run["case"], run["seed"])] = _panel(run, axes, first_row)
+        first_row += len(run["clients"])
         first_axes.append(axes[methods[0]])
     caption = (
-        "Each client's accuracy without adaptation (ring) and with it (dot), clients in the order of the "
-        "first. A harmed client's dot lies below its ring. The axis fits the method that is shown."
-        f"{beginning(*first_axes)}"
+        "Accuracy of each client without adaptation (ring) and with it (dot), sorted by the former. The dot "
+        f"of a harmed client lies below its ring. The axis fits the method shown.{axis_note(*first_axes)}"
     )
     keys = [("ring", "no adaptation"), ("gain", "better"), ("harm", "harmed")]
-    body = [_choice(methods), panels("Run", shown), legend(keys)]
+    body = [_choice(methods), panels("Run", runs), legend(keys)]
     content = figure("clients-figure", caption, body, _data(study, [BASELINE, *methods]))
     return Section("clients", "Every client, before and after", content)
 
 
 def describe(client: Client) -> str:
-    """A client's name and what is special about it."""
+    """A client's name, domain and corruption."""
     corruption = client["corruption"]
     corrupted = f"{corruption['name'].replace('_', ' ')} {corruption['severity']}" if corruption else None
     return listed(client["id"], client["domain"], corrupted)
 
 
 def _choice(methods: list[str]) -> Html:
-    options = [element("option", label) for label in methods]
-    return element(
-        "p",
-        element("label", "Method ", element("select", options)),
-        class_="choice method",
-        hidden=True,
-        data_baseline=BASELINE,
-    )
+    select = element("select", [element("option", label) for label in methods])
+    label = element("label", "Method ", select)
+    return element("p", label, class_="choice method", hidden=True, data_baseline=BASELINE)
 
 
 def _panel(run: Run, axes: Mapping[str, Axis], first_row: int) -> Html:
-    """The first method; axes of the others are there for the page's script."""
+    """The chart of the first method, with the axes of the others for the page's script."""
     method = next(iter(axes))
     before, after = (Comparison(run).of(label) for label in (BASELINE, method))
     canvas = Canvas(Axis(Scale(0, len(before)), f"{len(before)} clients", ticks=[]), axes[method], height=280)
-    order = sorted(range(len(before)), key=lambda number: before[number])
+    order = sorted(range(len(before)), key=before.__getitem__)
     pairs = [
         _pair(canvas, place, 100 * before[n], 100 * after[n], describe(run["clients"][n]), first_row + n)
         for place, n in enumerate(order)
     ]
     scale = canvas.y.scale
-    chart = canvas.drawn(
-        listed("Accuracy per client", run["case"], f"seed {run['seed']}"),
-        "A ring and a dot for each client: without and with adaptation.",
-        element(
-            "g", pairs, class_="pairs",
-            data_low=scale.low, data_high=scale.high, data_height=canvas.height, data_axes=_told(axes),
-        ),
+    group = element(
+        "g", pairs, class_="pairs",
+        data_low=scale.low, data_high=scale.high, data_height=canvas.height, data_axes=_as_json(axes),
     )  # fmt: skip
-    return element("div", element("p", _summary(method, before, after), class_="told", role="status"), chart)
+    title = listed("Accuracy per client", run["case"], f"seed {run['seed']}")
+    chart = canvas.drawn(title, "A ring (no adaptation) and a dot (adapted) for each client.", group)
+    return element("div", element("p", _summary(method, before, after), class_="note", role="status"), chart)
 
 
 def _axis(run: Run, label: str) -> Axis:
-    shown = [100 * value for one in (BASELINE, label) for value in Comparison(run).of(one)]
-    return Axis(covering(shown), "accuracy, %")
+    accuracies = [100 * value for method in (BASELINE, label) for value in Comparison(run).of(method)]
+    return Axis(covering(accuracies), "accuracy, %")
 
 
-def _told(axes: Mapping[str, Axis]) -> str:
-    """Ends and marks of each method's axis, as JSON."""
-    ends = {label: {"low": axis.scale.low, "high": axis.scale.high} for label, axis in axes.items()}
-    return json.dumps({label: {**ends[label], "marks": axis.marks()} for label, axis in axes.items()})
+def _as_json(axes: Mapping[str, Axis]) -> str:
+    """Ends and ticks of each method's axis."""
+    scales = {label: (axis.scale, axis.marks()) for label, axis in axes.items()}
+    return json.dumps({name: {"low": s.low, "high": s.high, "marks": m} for name, (s, m) in scales.items()})
 
 
 def _pair(canvas: Canvas, place: int, before: float, after: float, name: str, row: int) -> Html:
@@ -98,13 +90,9 @@ def _pair(canvas: Canvas, place: int, before: float, after: float, name: str, ro
         element("line", x1=x, x2=x, y1=y1, y2=y2),
         element("circle", cx=x, cy=y1, r=3),
         element("circle", cx=x, cy=y2, r=3.5),
-        class_=_class(before, after), data_row=row, data_name=name,
-        **said(f"{name}: {change}"),
+        class_="harm" if after < before else "gain" if after > before else "same",
+        data_row=row, data_name=name, **tooltip(f"{name}: {change}"),
     )  # fmt: skip
-
-
-def _class(before: float, after: float) -> str:
-    return "harm" if after < before else "gain" if after > before else "same"
 
 
 def _summary(method: str, before: list[float], after: list[float]) -> Node:
@@ -115,7 +103,7 @@ def _summary(method: str, before: list[float], after: list[float]) -> Node:
 
 
 def _data(study: Study, labels: list[str]) -> Data:
-    """One row per client, one column per method; the page's script draws other methods from it."""
+    """One row per client, one column per method. The page's script draws the other methods from it."""
     rows: list[list[Value]] = []
     for run in study.results["runs"]:
         columns = [Comparison(run).of(label) for label in labels]

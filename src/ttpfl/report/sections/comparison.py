@@ -1,4 +1,4 @@
-"""The comparison of methods: over all cases, and each case in full."""
+"""The comparison of methods: an overview of all cases, and each case in full."""
 
 import math
 
@@ -6,24 +6,36 @@ from ttpfl.evaluation.summary import BASELINE, RESAMPLES, Line, Spread
 from ttpfl.report.chart import percent
 from ttpfl.report.markup import Html, element, joined
 from ttpfl.report.numbers import DASH, ends, listed, plain, signed, words
-from ttpfl.report.parts import Cell, Column, Data, Section, Value, figure, panels, table
+from ttpfl.report.parts import (
+    METHOD,
+    Cell,
+    Column,
+    Data,
+    Section,
+    Value,
+    dot,
+    figure,
+    method_cell,
+    panels,
+    table,
+)
 from ttpfl.report.scale import Scale, covering
-from ttpfl.report.sections.overview import METHOD, accuracy, marks, name, over_seeds, overview, with_spread
+from ttpfl.report.sections.overview import accuracy, marks, over_seeds, overview, with_spread
 from ttpfl.report.study import Case, Study
 
 ACCURACY = Column("Accuracy", "mean over clients, in percent")
-AGAINST_NONE = [
-    Column("To none", "difference to no adaptation, in points"),
+VS_NONE = [
+    Column("Vs. none", "difference from no adaptation, in points"),
     Column("95 % interval", "of that difference, paired by client"),
-    Column("Drawn", "the difference and its interval; the dashed line is zero", sortable=False),
+    Column("Plot", "the difference and its interval; the dashed line is zero", sortable=False),
     Column("Harmed", "clients with a lower accuracy than without adaptation"),
 ]
-AGAINST_PAPER = [
+VS_PAPER = [
     Column("Paper", "the paper's accuracy"),
-    Column("To paper", "measured less the paper's, in points"),
+    Column("Vs. paper", "measured minus the paper's, in points"),
 ]
 MORE = [
-    Column("Worst tenth", "mean accuracy of the tenth of clients with the lowest"),
+    Column("Worst tenth", "mean accuracy of the worst tenth of clients"),
     Column("ECE", "expected calibration error"),
 ]
 
@@ -37,17 +49,19 @@ def comparison(study: Study) -> Section:
 
 
 def _table(case: Case) -> Html:
-    """A row for each method; columns for which there are no figures are left out."""
-    against_none, against_paper = BASELINE in case.lines, bool(case.paper)
-    columns = [METHOD, ACCURACY, *AGAINST_NONE * against_none, *AGAINST_PAPER * against_paper, *MORE]
+    """A row for each method; columns without figures are omitted."""
+    has_none, has_paper = BASELINE in case.lines, bool(case.paper)
+    columns = [METHOD, ACCURACY, *VS_NONE * has_none, *VS_PAPER * has_paper, *MORE]
     mark = marks({label: line.accuracy for label, line in case.lines.items()})
-    scale = covering((end for line in case.lines.values() for end in _reach(line)), also=[0])
+    scale = covering(
+        (end for line in case.lines.values() for end in line.interval or (line.difference,)), also=[0]
+    )
     rows = [
         [
-            name(label),
+            method_cell(label),
             accuracy(case, label, mark),
-            *(_against_none(line, scale) if against_none else ()),
-            *(_against_paper(case, label) if against_paper else ()),
+            *(_vs_none(line, scale) if has_none else ()),
+            *(_vs_paper(case, label) if has_paper else ()),
             Cell(plain(line.worst_decile), line.worst_decile),
             Cell(plain(line.ece, 3), line.ece, "quiet"),
         ]
@@ -56,7 +70,7 @@ def _table(case: Case) -> Html:
     return table(listed("Comparison", case.name), columns, rows, "wide")
 
 
-def _against_none(line: Line, scale: Scale) -> list[Cell]:
+def _vs_none(line: Line, scale: Scale) -> list[Cell]:
     if line.method == BASELINE:
         return [Cell(DASH, 0.0), Cell(DASH, 0.0, "quiet"), Cell(None), Cell(DASH, 0.0)]
     verdict = ""
@@ -71,50 +85,39 @@ def _against_none(line: Line, scale: Scale) -> list[Cell]:
     ]
 
 
-def _against_paper(case: Case, label: str) -> list[Cell]:
+def _vs_paper(case: Case, label: str) -> list[Cell]:
     mean, spread = case.paper.get(label, Spread(math.nan))
-    away = case.to_paper(label)
-    return [Cell(with_spread(plain(mean), spread), mean, "quiet"), Cell(signed(away), away)]
-
-
-def _reach(line: Line) -> tuple[float, ...]:
-    """Where a line's drawing begins and ends."""
-    return line.interval or (line.difference,)
+    difference = case.vs_paper(label)
+    return [Cell(with_spread(plain(mean), spread), mean, "quiet"), Cell(signed(difference), difference)]
 
 
 def _whisker(scale: Scale, line: Line, verdict: str) -> Html:
-    """The difference as a point with its interval, if there is one, as a line; the dashed line is zero."""
-    zero, span = percent(scale(0)), None
+    """The difference as a dot on its interval, if there is one; a dashed line marks zero."""
+    zero = percent(scale(0))
+    lines = [element("line", class_="zero", x1=zero, x2=zero, y1="0", y2="20")]
     if line.interval is not None:
         low, high = (percent(scale(end)) for end in line.interval)
-        span = element("line", class_="span", x1=low, x2=high, y1="10", y2="10")
-    return element(
-        "svg",
-        element("line", class_="zero", x1=zero, x2=zero, y1="0", y2="20"),
-        span,
-        element("circle", cx=percent(scale(line.difference)), cy="10", r="3.5"),
-        class_=f"whisker {verdict}".strip(), width="120", height="20", aria_hidden="true",
-    )  # fmt: skip
+        lines.append(element("line", class_="span", x1=low, x2=high, y1="10", y2="10"))
+    return dot(scale(line.difference), *lines, class_=verdict)
 
 
 def _caption(study: Study) -> str:
     text = f"Mean accuracy over clients in percent{over_seeds(study)}; highest bold, second underlined."
     if BASELINE not in study.common:
         return text
-    several = len(study.seeds) > 1
-    drawn = "clients of all seeds" if several else "clients"
+    of_seeds = " of all seeds" * (len(study.seeds) > 1)
     return (
-        f"{text} The interval of the difference to no adaptation is paired: {drawn} are drawn again "
-        f"{RESAMPLES:,} times; coloured where it does not hold zero. Harmed are clients that had a higher "
-        f"accuracy without adaptation{', counted over all seeds' * several}, of {_clients(study)}."
-        f"{' One client gives no interval.' * any(case.clients == 1 for case in study.cases)}"
+        f"{text} Vs. none: the difference from no adaptation, coloured if its interval excludes zero. The "
+        f"interval is a paired bootstrap over clients{of_seeds} ({RESAMPLES:,} resamples). Harmed: clients"
+        f"{of_seeds} that lose accuracy, out of {_clients(study)}."
+        f"{' A single client gives no interval.' * any(case.clients == 1 for case in study.cases)}"
     )
 
 
 def _clients(study: Study) -> str:
-    different = {case.clients for case in study.cases}
-    if len(different) == 1:
-        return f"{different.pop()}" + " in each case" * (len(study.cases) > 1)
+    numbers = {case.clients for case in study.cases}
+    if len(numbers) == 1:
+        return f"{numbers.pop()}" + " in each case" * (len(study.cases) > 1)
     return words([f"{case.clients} ({case.name})" for case in study.cases])
 
 

@@ -1,4 +1,4 @@
-"""Curves of global training and of rate learning: loss and accuracy at source and target clients."""
+"""Loss and accuracy over the rounds of global training and rate learning."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 from ttpfl.report.chart import Axis, Canvas
 from ttpfl.report.markup import Html, element, joined
-from ttpfl.report.numbers import listed, short
+from ttpfl.report.numbers import listed, merged, short
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import covering
 from ttpfl.report.sections.flat_curves import SOURCE, Curve, flat_targets
@@ -16,141 +16,132 @@ from ttpfl.report.sections.variation import varied
 from ttpfl.report.study import Case, Study
 from ttpfl.results.schema import RoundRecord, Run
 
-MANY = 60  # points of a line from which on running means are drawn where lines are compared
-WINDOW = 10  # points before and after that such a mean has
-MOST = 16  # points of a line that can be pointed at; the data have all
+SMOOTHED = 60  # compared lines with more points are smoothed
+WINDOW = 10  # points on either side in a running mean
+MAX_POINTS = 16  # points of a line that have a tooltip; the data has all
 COLOURS = 5  # classes s1 to s5; s0 is grey
-DASHES = 4  # classes d0 to d3; with as many colours, 20 lines are different
+DASHES = 4  # classes d0 to d3; with 5 colours, 20 lines are distinct
 TRAINING = "Global training"
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How curves are laid out: which share a chart, and what tells lines of a chart apart."""
+class Layout:
+    """Which curves share a chart, and what distinguishes the lines of a chart."""
 
     chart: Callable[[Curve], str]
     line: Callable[[Curve], str]
     classes: Mapping[str, str]
     """By line, in the order of the legend."""
     panel: str
-    """What tells charts of one panel from those of others, for those who do not see the page."""
-    calm: bool = False
-    """Whether lines that jump are drawn faintly, with their running means on top."""
+    """The panel's name in chart titles for screen readers, if there are several panels."""
+    smooth: bool = False
+    """Whether to draw long lines faintly, with their running means on top."""
+
+    def smooths(self, curve: Curve) -> bool:
+        """Whether a curve is smoothed."""
+        return self.smooth and len(curve.points) > SMOOTHED
 
 
 def curves(study: Study) -> Section | None:
-    """Charts of loss and accuracy for each stage: for each case, or over the numbers that cases vary."""
-    every = [curve for case in study.cases for curve in _of_case(case)]
-    if not every:
+    """Charts of loss and accuracy for each stage: for each case, or over the number that cases vary."""
+    all_curves = [curve for case in study.cases for curve in _case_curves(case)]
+    if not all_curves:
         return None
-    caption = "Loss and accuracy over the rounds of global training and of rate learning."
-    if any(curve.stage == TRAINING and curve.name == SOURCE["validation"] for curve in every):
-        caption += " In training, validation data meets the model that a round begins with."
-    if not any(curve.name.startswith("target") for curve in every):
-        caption += " Target clients were not evaluated on the way."
+    caption = "Loss and accuracy over the rounds of global training and rate learning."
+    if any(curve.stage == TRAINING and curve.name == SOURCE["validation"] for curve in all_curves):
+        caption += " During training, validation data is evaluated with the model at the start of a round."
+    if not any(curve.name.startswith("target") for curve in all_curves):
+        caption += " Target clients were not evaluated during the run."
     if len(study.seeds) > 1:
-        caption += " Each seed has its own line."
-    content = figure("curves-figure", caption, panels("Case", dict(_panels(study, every))), _data(every))
-    told = [element("p", sentence, class_="told") for sentence in flat_targets(every)]
-    return Section("curves", "Training and rate learning", joined(*told, content))
+        caption += " There is one line per seed."
+    charts = panels("Case", dict(_panels(study, all_curves)))
+    content = figure("curves-figure", caption, charts, _data(all_curves))
+    notes = [element("p", sentence, class_="note") for sentence in flat_targets(all_curves)]
+    return Section("curves", "Training and rate learning", joined(*notes, content))
 
 
-def _panels(study: Study, every: Sequence[Curve]) -> Iterator[tuple[str, list[Html]]]:
-    """Cases that give numbers to one name have a panel together."""
+def _panels(study: Study, all_curves: Sequence[Curve]) -> Iterator[tuple[str, list[Html]]]:
+    """Cases that vary the same number share a panel."""
     groups = {name: [case.name for case in cases.values()] for name, cases in varied(study.cases).items()}
     grouped = {case for cases in groups.values() for case in cases}
     groups |= {case.name: [case.name] for case in study.cases if case.name not in grouped}
-    names = dict.fromkeys([*SOURCE.values(), *(curve.name for curve in every)])
+    names = dict.fromkeys([*SOURCE.values(), *(curve.name for curve in all_curves)])
     by_name = {name: f"s{min(place, COLOURS)} d0" for place, name in enumerate(names)}
     for title, cases in groups.items():
-        found = [curve for curve in every if curve.case in cases]
-        shared, own = _divided(found, len(cases))
+        shared, distinct = _divided([curve for curve in all_curves if curve.case in cases], len(cases))
         panel = title if len(groups) > 1 else ""
-        if found:
-            yield (
-                title,
-                [*_panel(shared, _of_all(cases, by_name, panel)), *_panel(own, _over(cases, panel))],
-            )
+        charts = [
+            *_panel(shared, _by_figure(cases, by_name, panel)),
+            *_panel(distinct, _by_case(cases, panel)),
+        ]
+        if charts:
+            yield title, charts
 
 
-def _divided(found: Sequence[Curve], cases: int) -> tuple[list[Curve], list[Curve]]:
-    """What is the same in all cases, as the training of a model that they share, and what is not."""
+def _divided(curves: Sequence[Curve], cases: int) -> tuple[list[Curve], list[Curve]]:
+    """Curves that all cases share, such as those of a common model, and the others."""
     same: dict[Curve, list[Curve]] = {}
-    for curve in found:
+    for curve in curves:
         same.setdefault(replace(curve, case=""), []).append(curve)
     shared = [curve for curve, equal in same.items() if len(equal) == cases]
     return shared, [curve for equal in same.values() if len(equal) < cases for curve in equal]
 
 
-def _of_all(cases: Sequence[str], classes: Mapping[str, str], panel: str) -> Reading:
-    """A stage in one chart, with a line for each figure."""
+def _by_figure(cases: Sequence[str], classes: Mapping[str, str], panel: str) -> Layout:
+    """One chart per stage, with a line for each figure."""
     same = ", the same in every case" if len(cases) > 1 else ""
-    return Reading(lambda curve: curve.stage + same, lambda curve: curve.name, classes, panel)
+    return Layout(lambda curve: curve.stage + same, lambda curve: curve.name, classes, panel)
 
 
-def _over(cases: Sequence[str], panel: str) -> Reading:
-    """One line for each case, in charts of their own for source and target clients."""
+def _by_case(cases: Sequence[str], panel: str) -> Layout:
+    """One chart per stage and figure, with a line for each case."""
     classes = {case: f"s{1 + place % COLOURS} d{place % DASHES}" for place, case in enumerate(cases)}
-    return Reading(
-        lambda curve: f"{curve.stage}: {curve.name}", lambda curve: curve.case, classes, panel, calm=True
-    )
+    return Layout(lambda c: f"{c.stage}: {c.name}", lambda c: c.case, classes, panel, smooth=True)
 
 
-def _of_case(case: Case) -> Iterator[Curve]:
+def _case_curves(case: Case) -> Iterator[Curve]:
     for run in case.runs:
-        yield from _of_history(run, TRAINING, run["training"])
-        for labels, history in _rate_histories(run).items():
-            yield from _of_history(run, f"Rate learning, {labels}", history)
+        yield from _stage_curves(run, TRAINING, run["training"])
+        rates = [(entry["label"], entry["rates"]["history"]) for entry in run["entries"] if entry["rates"]]
+        for labels, history in merged(rates).items():  # methods that share their rates share the history
+            yield from _stage_curves(run, f"Rate learning, {labels}", history)
 
 
-def _rate_histories(run: Run) -> dict[str, list[RoundRecord]]:
-    """By method; methods that share their rates, and so the history, are named together."""
-    found: dict[str, list[RoundRecord]] = {}
-    for entry in run["entries"]:
-        history = entry["rates"]["history"] if entry["rates"] else []
-        same = next((labels for labels, known in found.items() if known == history), None)
-        if same is not None:
-            found[f"{same}, {entry['label']}"] = found.pop(same)
-        elif history:
-            found[entry["label"]] = history
-    return found
-
-
-def _of_history(run: Run, stage: str, history: Sequence[RoundRecord]) -> Iterator[Curve]:
-    found: dict[tuple[str, bool], list[tuple[int, float]]] = {}
+def _stage_curves(run: Run, stage: str, history: Sequence[RoundRecord]) -> Iterator[Curve]:
+    by_figure: dict[tuple[str, bool], list[tuple[int, float]]] = {}
     for number, record in enumerate(history):
         for key, value in _figures(record):
-            found.setdefault(key, []).append((record.get("round", number), value))
-    for (name, loss), points in found.items():
+            by_figure.setdefault(key, []).append((record.get("round", number), value))
+    for (name, loss), points in by_figure.items():
         yield Curve(run["case"], stage, run["seed"], name, loss, tuple(points))
 
 
 def _figures(record: RoundRecord) -> Iterator[tuple[tuple[str, bool], float]]:
-    """The figures in a record that are curves: (name, is it a loss?) and value."""
-    for prefix, name in SOURCE.items():
-        for figure_name in ("loss", "accuracy"):
-            value: Any = record.get(f"{prefix}_{figure_name}")
-            if _is_number(value):
-                yield (name, figure_name == "loss"), value
-    for name, value in (record.get("target") or {}).items():
-        if _is_number(value):
-            yield (_target(name), name.endswith("loss")), value
+    """The figures of a record that become curves: (name, whether it is a loss) and value."""
+    values: dict[tuple[str, bool], Any] = {
+        (name, metric == "loss"): record.get(f"{prefix}_{metric}")
+        for prefix, name in SOURCE.items()
+        for metric in ("loss", "accuracy")
+    }
+    for metric, value in (record.get("target") or {}).items():
+        values[_target(metric), metric.endswith("loss")] = value
+    return ((key, value) for key, value in values.items() if _is_number(value))
 
 
-def _target(figure_name: str) -> str:
-    """`accuracy` and `loss` are of the model, `batch` and `batch_loss` of it with rates used in that way.
+def _target(metric: str) -> str:
+    """The name of a target curve: of the plain model, or with rates in the mode that the metric names.
 
     >>> _target("accuracy"), _target("batch"), _target("batch_loss")
     ('target', 'target, batch', 'target, batch')
     """
-    return "target" if figure_name in ("accuracy", "loss") else f"target, {figure_name.removesuffix('_loss')}"
+    return "target" if metric in ("accuracy", "loss") else f"target, {metric.removesuffix('_loss')}"
 
 
-def _data(every: Sequence[Curve]) -> Data:
+def _data(curves: Sequence[Curve]) -> Data:
     """One row per round, one column per curve."""
-    columns = list(dict.fromkeys((curve.name, curve.loss) for curve in every))
+    columns = list(dict.fromkeys((curve.name, curve.loss) for curve in curves))
     rows: dict[tuple[Value, ...], list[Value]] = {}
-    for curve in every:
+    for curve in curves:
         column = columns.index((curve.name, curve.loss))
         for x, y in curve.points:
             key = (curve.case, curve.seed, curve.stage, x)
@@ -163,56 +154,51 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _panel(found: Sequence[Curve], reading: Reading) -> list[Html]:
+def _panel(curves: Sequence[Curve], layout: Layout) -> list[Html]:
     """Charts and their legend; lines are drawn in its order."""
-    used = [line for line in reading.classes if line in set(map(reading.line, found))]
-    ordered = sorted(found, key=lambda curve: used.index(reading.line(curve)))
+    used = [line for line in layout.classes if line in set(map(layout.line, curves))]
+    ordered = sorted(curves, key=lambda curve: used.index(layout.line(curve)))
     charts = []
-    for title in dict.fromkeys(map(reading.chart, found)):
-        for loss in (True, False):
-            chosen = [curve for curve in ordered if (reading.chart(curve), curve.loss) == (title, loss)]
+    for title in dict.fromkeys(map(layout.chart, curves)):
+        for metric in ("loss", "accuracy"):
+            is_loss = metric == "loss"
+            chosen = [curve for curve in ordered if (layout.chart(curve), curve.loss) == (title, is_loss)]
             if chosen:
-                charts.append(_chart(title, "loss" if loss else "accuracy", chosen, reading))
-    keys = [(f"stroke {reading.classes[line]}", line) for line in used]
-    if any(_is_calmed(curve, reading) for curve in found):
-        text = f"as measured; the strong lines are means over {2 * WINDOW + 1} points"
-        keys.append(("stroke s0 faint", text))
+                charts.append(_chart(title, metric, chosen, layout))
+    keys = [(f"stroke {layout.classes[line]}", line) for line in used]
+    if any(map(layout.smooths, curves)):
+        keys.append(("stroke s0 faint", f"as measured; strong lines are means over {2 * WINDOW + 1} points"))
     return [element("div", charts, class_="multiples pairs-of-two"), legend(keys)] if charts else []
 
 
-def _chart(title: str, name: str, chosen: Sequence[Curve], reading: Reading) -> Html:
-    factor, unit = (1, "") if name == "loss" else (100, ", %")
+def _chart(title: str, metric: str, curves: Sequence[Curve], layout: Layout) -> Html:
+    factor, unit = (1, "") if metric == "loss" else (100, ", %")
     canvas = Canvas(
-        Axis(covering(x for curve in chosen for x, _ in curve.points), "round"),
-        Axis(covering(factor * y for curve in chosen for _, y in curve.points), name + unit),
+        Axis(covering(x for curve in curves for x, _ in curve.points), "round"),
+        Axis(covering(factor * y for curve in curves for _, y in curve.points), metric + unit),
         height=180,
     )
-    lines = [_line(canvas, curve, factor, name, reading) for curve in chosen]
-    description = f"{len(chosen)} lines over the rounds."
-    title = f"{title}: {name}"
-    chart = canvas.drawn(listed(title, reading.panel), description, lines)
+    lines = [_line(canvas, curve, factor, metric, layout) for curve in curves]
+    title = f"{title}: {metric}"
+    chart = canvas.drawn(listed(title, layout.panel), f"{len(curves)} lines over the rounds.", lines)
     return element("div", element("h5", title), chart)
 
 
-def _line(canvas: Canvas, curve: Curve, factor: float, name: str, reading: Reading) -> Iterator[Html]:
+def _line(canvas: Canvas, curve: Curve, factor: float, metric: str, layout: Layout) -> Iterator[Html]:
     points = [(x, factor * y) for x, y in curve.points]
-    line, class_ = reading.line(curve), reading.classes[reading.line(curve)]
-    if _is_calmed(curve, reading):
+    line, class_ = layout.line(curve), layout.classes[layout.line(curve)]
+    if layout.smooths(curve):
         yield canvas.path(points, f"{class_} faint")
-        points, name = _running_means(points), f"mean {name} around it"
+        points, metric = _running_means(points), f"running mean of {metric}"
     yield canvas.path(points, class_)
-    step = math.ceil(len(points) / MOST)
-    for x, y in points[::-step][::-1]:  # the last one always
-        label = f"{line}, round {x}: {name} {short(y)}, seed {curve.seed}"
+    step = math.ceil(len(points) / MAX_POINTS)
+    for x, y in points[::-step][::-1]:  # always including the last
+        label = f"{line}, round {x}: {metric} {short(y)}, seed {curve.seed}"
         yield canvas.point(x, y, label, class_ if step == 1 else f"{class_} small", r=2.5)
 
 
-def _is_calmed(curve: Curve, reading: Reading) -> bool:
-    return reading.calm and len(curve.points) > MANY
-
-
 def _running_means(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At each point the mean over those around it, fewer and as many on both sides near the ends."""
+    """The mean over the points around each one, in a window that shrinks symmetrically at the ends."""
     means = []
     for place, (x, _) in enumerate(points):
         reach = min(WINDOW, place, len(points) - 1 - place)

@@ -1,24 +1,23 @@
-"""All methods in all cases, and their average rank: the paper's main table."""
+"""All methods in all cases with their average ranks, like the paper's main table."""
 
 from collections.abc import Iterator, Mapping
 
-from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.markup import Html, Node, element, joined
 from ttpfl.report.numbers import DASH, plain
-from ttpfl.report.parts import Cell, Column, Data, Value, figure, table
+from ttpfl.report.parts import METHOD, Cell, Column, Data, Value, figure, method_cell, table
 from ttpfl.report.study import Case, Ranking, Study
-
-METHOD = Column("Method", numeric=False)
 
 
 def overview(study: Study) -> Html:
     """A table with a column for each case."""
     columns = [METHOD, *(Column(case.name, "mean accuracy in percent") for case in study.cases)]
-    columns += [Column(ranking.title.capitalize(), _meaning(ranking)) for ranking in study.rankings]
+    for ranking in study.rankings:
+        paper = "; in brackets: by the paper's figures" * bool(ranking.paper)
+        columns.append(Column(ranking.title.capitalize(), f"over the cases, by accuracy{paper}"))
     marked = [marks(_accuracies(case)) for case in study.cases]
     rows = [
         [
-            name(label),
+            method_cell(label),
             *(accuracy(case, label, mark) for case, mark in zip(study.cases, marked, strict=True)),
             *(_rank(ranking, label) for ranking in study.rankings),
         ]
@@ -26,12 +25,8 @@ def overview(study: Study) -> Html:
     ]
     caption = f"Mean accuracy over clients in percent{over_seeds(study)}. Highest bold, second underlined."
     if any(ranking.paper for ranking in study.rankings):
-        caption += " In brackets: the ranks that the paper's figures give to the same methods."
+        caption += " In brackets: ranks of the same methods by the paper's figures."
     return figure("overview", caption, table("Accuracy by case", columns, rows), _data(study))
-
-
-def _meaning(ranking: Ranking) -> str:
-    return "over the cases, by accuracy" + "; in brackets by the paper's figures" * bool(ranking.paper)
 
 
 def _rank(ranking: Ranking, label: str) -> Cell:
@@ -43,18 +38,13 @@ def _rank(ranking: Ranking, label: str) -> Cell:
 
 
 def marks(figures: Mapping[str, float]) -> dict[str, str]:
-    """A class for the best and for the second best; those that share a place share its mark.
+    """CSS classes for the best and second best; equal figures share a class.
 
     >>> marks({"a": 2.0, "b": 3.0, "c": 2.0, "d": 1.0})
     {'a': 'second', 'b': 'best', 'c': 'second', 'd': ''}
     """
     places = dict(zip(sorted(set(figures.values()), reverse=True), ("best", "second"), strict=False))
     return {label: places.get(figure, "") for label, figure in figures.items()}
-
-
-def name(label: str) -> Cell:
-    """The cell that names a row."""
-    return Cell(label, label, "baseline" if label == BASELINE else "")
 
 
 def accuracy(case: Case, label: str, mark: Mapping[str, str]) -> Cell:
@@ -66,16 +56,16 @@ def accuracy(case: Case, label: str, mark: Mapping[str, str]) -> Cell:
 
 
 def with_spread(mean: Node, spread: float) -> Node:
-    """A mean and, where it is known, its standard deviation."""
+    """A mean and, if known, its standard deviation."""
     text = plain(spread)
     return mean if text == DASH else joined(mean, element("small", f" \N{PLUS-MINUS SIGN}{text}"))
 
 
 def over_seeds(study: Study) -> str:
-    """What the spread in a table is, or why there is none."""
+    """What the spread is, or why there is none."""
     seeds = len(study.seeds)
     if seeds == 1:
-        return " (one seed gives no spread over seeds)"
+        return " (a single seed gives no spread)"
     return f", mean \N{PLUS-MINUS SIGN} standard deviation over {seeds} seeds"
 
 
@@ -84,7 +74,7 @@ def _marked(text: str, mark: str | None) -> Node:
 
 
 def _accuracies(case: Case) -> dict[str, float]:
-    return {label: found.mean for label, found in case.accuracy.items()}
+    return {label: spread.mean for label, spread in case.accuracy.items()}
 
 
 def _data(study: Study) -> Data:

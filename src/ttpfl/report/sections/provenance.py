@@ -1,4 +1,4 @@
-"""Where the figures come from, and how to make them again."""
+"""How the results were computed, and how to reproduce them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from ttpfl.results.schema import Run
 
 
 def provenance(study: Study) -> Section:
-    """The command, versions, times, settings and hyper-parameters."""
+    """Command, versions, times, settings and hyper-parameters."""
     command = study.results["recipe"].get("command")
     body = joined(
         element("pre", element("code", command), class_="command", tabindex="0") if command else None,
@@ -36,15 +36,15 @@ def _facts(study: Study) -> list[tuple[str, Node]]:
     facts += [(name, _shown(value)) for name, value in made.items() if not isinstance(value, dict)]
     facts += [(f"time, {stage}", duration(seconds)) for stage, seconds in made.get("seconds", {}).items()]
     facts += [
-        (f"computed with, {stage}", "; ".join(other))
-        for stage, found in made.get("stages", {}).items()
-        if (other := [said for versions in found if (said := _other(versions, made))])
+        (f"computed with, {stage}", texts)
+        for stage, versions in made.get("stages", {}).items()
+        if (texts := "; ".join(filter(None, (_differing(of_stage, made) for of_stage in versions))))
     ]
     return facts
 
 
-def _other(versions: Mapping[str, Any], made: Mapping[str, Any]) -> str:
-    """Versions that are not those of the run itself, which put together what was there."""
+def _differing(versions: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """Versions of a cached stage that differ from those of the run."""
     return ", ".join(f"{name} {_shown(value)}" for name, value in versions.items() if made.get(name) != value)
 
 
@@ -53,19 +53,19 @@ def _settings(study: Study) -> Html:
     keys = sorted({key for run in runs for key in run["config"]})
     values = {key: [_shown(run["config"].get(key)) for run in runs] for key in keys}
     rows = [[Cell(element("code", key), key), Cell(_each(runs, values[key]))] for key in keys]
-    columns = [Column("PopulationConfig", numeric=False), Column("Value", numeric=False, sortable=False)]
+    columns = [Column("Setting", numeric=False), Column("Value", numeric=False, sortable=False)]
     names = ["setting", *(listed(run["case"], f"seed {run['seed']}") for run in runs)]
     data = Data(names, [[key, *values[key]] for key in keys])
-    return figure("settings", "Settings of the runs, complete.", table("Settings", columns, rows), data)
+    return figure("settings", "All settings of the runs.", table("Settings", columns, rows), data)
 
 
 def _each(runs: list[Run], values: list[str]) -> Node:
-    """The value that all runs share, or each value with the cases, seeds or runs that have it."""
+    """The value shared by all runs, or each value with its cases, seeds or runs."""
     if len(set(values)) == 1:
         return element("code", values[0])
     for name_of in _NAMES:
         pairs = dict.fromkeys((name_of(run), value) for run, value in zip(runs, values, strict=True))
-        if len({name for name, _ in pairs}) == len(pairs):  # the name alone says which value it is
+        if len({name for name, _ in pairs}) == len(pairs):  # the name determines the value
             break
     groups: dict[str, list[str]] = {}
     for name, value in pairs:
@@ -84,10 +84,8 @@ _NAMES: tuple[Callable[[Run], str], ...] = (
 
 
 def _hyper_parameters(study: Study) -> Html:
-    columns = [
-        Column(title, numeric=False) for title in ("Method", "Case", "Chosen", "Tuned", "At the grid's edge")
-    ]
-    columns[2:3] = [Column("Seed"), columns[2]]
+    titles = ("Method", "Case", "Seed", "Chosen", "Tuned", "At the grid's edge")
+    columns = [Column(title, numeric=title == "Seed") for title in titles]
     rows, data = [], []
     for run in study.results["runs"]:
         for entry in run["entries"]:
@@ -96,14 +94,13 @@ def _hyper_parameters(study: Study) -> Html:
             tried = f"{len(tuning['table'])} tried" if tuning else "no"
             edge = ", ".join(tuning["at_edge"]) if tuning else ""
             texts = [entry["label"], run["case"], str(run["seed"]), chosen, tried, edge]
-            rows.append(
-                [Cell(element("code", text) if n == 3 else text, text) for n, text in enumerate(texts)]
-            )
+            contents: list[Node] = [*texts[:3], element("code", chosen), *texts[4:]]
+            rows.append([Cell(*pair) for pair in zip(contents, texts, strict=True)])
             data.append(texts)
     names = ["method", "case", "seed", "chosen", "tuned", "at_edge"]
     caption = (
-        "Hyper-parameters, chosen on source clients where they were tuned. A choice at the edge of its grid "
-        "may be better still beyond it."
+        "Hyper-parameters. Tuned ones were chosen on source clients; for a choice at the edge of its grid, "
+        "values beyond it may be better."
     )
     return figure("hyper-parameters", caption, table("Hyper-parameters", columns, rows), Data(names, data))
 

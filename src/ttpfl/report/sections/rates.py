@@ -1,22 +1,24 @@
-"""Learned rates: how far each part of the network may move, and in which direction."""
+"""Learned rates: how far each part of the network moves, and in which direction."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from statistics import mean
+from typing import cast
 
 from ttpfl.federation.privacy.accountant import in_words
-from ttpfl.report.chart import drawing, percent, said
+from ttpfl.report.chart import drawing, percent, tooltip
 from ttpfl.report.markup import Html, element
-from ttpfl.report.numbers import aligned, clipped, listed, signed
+from ttpfl.report.numbers import aligned, clipped, listed, merged, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.study import Case, Study
 from ttpfl.results.runs import entry_of
 from ttpfl.results.schema import Module, RoundRecord
+from ttpfl.util.printable import counted
 
-ROW = 36  # pixels
-BAR = 10
+ROW, BAR = 36, 10  # heights in pixels
 
 ByCase = dict[str, list[Module]]
 
@@ -26,15 +28,14 @@ def rates(study: Study) -> Section | None:
     learned = _learned(study)
     if not learned:
         return None
-    shown = {labels: _panel(by_case) for labels, by_case in learned.items()}
-    seeds = ", over the seeds" if len(study.seeds) > 1 else ""
+    charts = {labels: _panel(by_case) for labels, by_case in learned.items()}
+    seeds = ", averaged over seeds" if len(study.seeds) > 1 else ""
     caption = (
-        f"Mean learned rate of the modules in each block and of each kind{seeds}; the small "
-        "dots are single modules. A positive rate follows the unlabelled batch, a negative one goes against "
-        "it."
+        f"Mean learned rate of the modules in each block and of each kind{seeds}; small dots are single "
+        "modules. A positive rate follows the unlabelled batch, a negative one moves against it."
     )
     if privacy := _privacy(study):
-        caption += f" Privacy of the rates, which does not cover the model: {privacy}."
+        caption += f" Privacy of the rates (the model is not covered): {privacy}."
     keys = [("gain", "positive"), ("harm", "negative")]
     rows: list[list[Value]] = [
         [labels, case, module["name"], module["block"], module["kind"], module["rate"]]
@@ -43,31 +44,27 @@ def rates(study: Study) -> Section | None:
         for module in modules
     ]
     data = Data(["method", "case", "module", "block", "kind", "rate"], rows)
-    content = figure("rates-figure", caption, [panels("Rates of", shown), legend(keys)], data)
+    content = figure("rates-figure", caption, [panels("Rates of", charts), legend(keys)], data)
     return Section("rates", "Learned rates", content)
 
 
 def _learned(study: Study) -> dict[str, ByCase]:
-    """Rates by method and case, mean over seeds; methods that share all their rates are named together."""
-    found: dict[str, ByCase] = {}
-    for label in study.labels:
-        by_case = {case.name: modules for case in study.cases if (modules := _mean_over_seeds(case, label))}
-        same = next((other for other, rates in found.items() if rates == by_case), None)
-        if same is not None:
-            found[f"{same}, {label}"] = found.pop(same)
-        elif by_case:
-            found[label] = by_case
-    return found
+    """Rates by method and case, averaged over seeds; methods with the same rates are merged."""
+    by_label = {
+        label: {case.name: modules for case in study.cases if (modules := _mean_over_seeds(case, label))}
+        for label in study.labels
+    }
+    return merged((label, by_case) for label, by_case in by_label.items() if by_case)
 
 
 def _privacy(study: Study) -> str:
-    """For each method with private rates, what the run with the weakest privacy says; no bound is weakest."""
+    """For each method with private rates, the weakest privacy of any run; no bound is weakest."""
     weakest: dict[str, RoundRecord] = {}
     for run in study.results["runs"]:
         for entry in run["entries"]:
             record = entry["rates"]["history"][-1] if entry["rates"] and entry["rates"]["history"] else {}
-            known = weakest.get(entry["label"], record)
-            if "epsilon" in record and _epsilon(record) >= _epsilon(known):
+            other = weakest.get(entry["label"], record)
+            if "epsilon" in record and _epsilon(record) >= _epsilon(other):
                 weakest[entry["label"]] = record
     return "; ".join(f"{label}: {in_words(record)}" for label, record in weakest.items())
 
@@ -80,13 +77,8 @@ def _mean_over_seeds(case: Case, label: str) -> list[Module]:
     entries = [entry for run in case.runs if (entry := entry_of(run, label))]
     of_seeds = [entry["rates"]["modules"] for entry in entries if entry["rates"]]
     return [
-        Module(
-            name=same[0]["name"],
-            kind=same[0]["kind"],
-            block=same[0]["block"],
-            rate=mean(module["rate"] for module in same),
-        )
-        for same in zip(*of_seeds, strict=False)  # one network has the same modules with every seed
+        cast(Module, {**same[0], "rate": mean(module["rate"] for module in same)})
+        for same in zip(*of_seeds, strict=False)  # the modules of a network are the same with every seed
     ]
 
 
@@ -95,7 +87,7 @@ def _panel(by_case: ByCase) -> list[Html]:
     charts = _distinct(by_case)
     rows = [
         [_chart(title, modules, grouping, scale) for title, modules in charts.items()]
-        for grouping in _GROUPINGS
+        for grouping in ("block", "kind")
     ]
     if len(charts) == 1:  # side by side
         rows = [[*rows[0], *rows[1]]]
@@ -103,27 +95,15 @@ def _panel(by_case: ByCase) -> list[Html]:
 
 
 def _distinct(by_case: ByCase) -> ByCase:
-    """Cases with the same rates together, such as those that differ only in how the test is done."""
-    groups: list[tuple[list[str], list[Module]]] = []
-    for case, modules in by_case.items():
-        same = next((cases for cases, known in groups if known == modules), None)
-        if same is None:
-            groups.append(([case], modules))
-        else:
-            same.append(case)
+    """Merge cases with the same rates, such as those that differ only in the test."""
+    groups = merged(by_case.items())
     if len(groups) == 1 < len(by_case):
-        return {"the same in every case": groups[0][1]}
-    return {", ".join(cases): modules for cases, modules in groups}
-
-
-_GROUPINGS: dict[str, Callable[[Module], str]] = {
-    "block": lambda module: module["block"],
-    "kind": lambda module: module["kind"],
-}
+        return {"the same in every case": next(iter(groups.values()))}
+    return groups
 
 
 def _chart(case: str, modules: Sequence[Module], grouping: str, scale: Scale) -> Html:
-    bars = _bars(listed(f"Rates by {grouping}", case), modules, _GROUPINGS[grouping], scale)
+    bars = _bars(listed(f"Rates by {grouping}", case), modules, itemgetter(grouping), scale)
     return element("div", element("h5", case, element("small", f" by {grouping}")), bars)
 
 
@@ -133,18 +113,12 @@ def _bars(title: str, modules: Sequence[Module], key: Callable[[Module], str], s
         groups.setdefault(key(module), []).append(module)
     height = ROW * len(groups)
     rows = [_row(ROW * place, name, group, scale) for place, (name, group) in enumerate(groups.items())]
-    return drawing(
-        title,
-        "Mean rate of each group as a bar from zero.",
-        height,
-        rows,
-        _axis(scale, height),
-        class_="bars",
-    )
+    description = "Mean rate of each group as a bar from zero."
+    return drawing(title, description, height, rows, _axis(scale, height), class_="bars")
 
 
 def _axis(scale: Scale, height: float) -> Iterator[Html]:
-    """Texts at both ends and at zero."""
+    """Labels at both ends and at zero."""
     values = [scale.low, 0.0, scale.high] if scale.low < 0 < scale.high else [scale.low, scale.high]
     for value, text in zip(values, aligned(values), strict=True):
         anchor = "start" if value == scale.low else "end" if value == scale.high else "middle"
@@ -157,17 +131,17 @@ def _row(top: float, name: str, modules: Sequence[Module], scale: Scale) -> Iter
     left, right = sorted([scale(0), scale(rate)])
     zero = percent(scale(0))
     digits = 2 - math.floor(math.log10(max(-scale.low, scale.high)))
-    told = partial(signed, digits=max(0, digits))
+    text = partial(signed, digits=max(0, digits))
     yield element("text", clipped(name, 34), class_="bar-name", x=0, y=top + 13)
-    yield element("text", told(rate), class_="bar-value end", x="100%", y=top + 13)
+    yield element("text", text(rate), class_="bar-value end", x="100%", y=top + 13)
     yield element(
         "rect",
         class_=f"bar {'harm' if rate < 0 else 'gain'}",
         x=percent(left), width=percent(right - left), y=middle - BAR / 2, height=BAR,
-        **said(f"{name}: mean {told(rate)} over {len(modules)} module{'s' * (len(modules) != 1)}"),
+        **tooltip(f"{name}: mean {text(rate)} over {counted(len(modules), 'module')}"),
     )  # fmt: skip
     yield element("line", class_="base", x1=zero, x2=zero, y1=middle - BAR / 2 - 2, y2=middle + BAR / 2 + 2)
     if len(modules) > 1:
         for module in modules:
-            label = said(f"{module['name']}: {told(module['rate'])}")
+            label = tooltip(f"{module['name']}: {text(module['rate'])}")
             yield element("circle", class_="dot", cx=percent(scale(module["rate"])), cy=middle, r=2, **label)

@@ -1,4 +1,4 @@
-"""The toy example of negative rates: how inputs and outputs of two classes lie, before and after."""
+"""The toy example of negative rates: histograms of two classes before and after adaptation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,31 +13,33 @@ from ttpfl.results.schema import ToyExample
 CLASSES = {"-": "s0", "+": "s1"}
 
 Counts = dict[str, list[int]]
-"""By class, one for each bin."""
+"""Counts per bin, by class."""
 
 
 def toy(study: Study) -> Section | None:
-    """A chart for each situation, with a choice between them."""
-    found = study.toy
-    if found is None:
+    """A chart for each situation, one of which is shown."""
+    example = study.toy
+    if example is None:
         return None
-    edges, situations = found["histograms"]["edges"], dict(_situations(found))
-    shown = {title: _chart(title, edges, counts) for title, counts in situations.items()}
-    learned = ", ".join(f"{name} {rate:.2f}" for name, rate in found["learned"]["rates"].items())
+    edges, situations = example["histograms"]["edges"], dict(_situations(example))
+    charts = {title: _chart(title, edges, counts) for title, counts in situations.items()}
+    learned = ", ".join(f"{name} {rate:.2f}" for name, rate in example["learned"]["rates"].items())
     caption = (
-        "How many samples of each class lie where. The model says the class by the sign of its output. "
-        f"Rates that were learned on this example: {learned}."
+        "Histogram of the samples of each class. The sign of the model's output is the predicted class. "
+        f"Rates learned on this example: {learned}."
     )
     keys = [(tone, f"class {name}") for name, tone in CLASSES.items()]
-    content = figure("toy-figure", caption, [panels("Shown", shown), legend(keys)], _data(edges, situations))
+    content = figure(
+        "toy-figure", caption, [panels("Histogram", charts), legend(keys)], _data(edges, situations)
+    )
     return Section("toy", "Why a rate may be negative", content)
 
 
-def _situations(found: ToyExample) -> Iterator[tuple[str, Counts]]:
-    before, after = found["histograms"]["before"], found["histograms"]["after"]
+def _situations(example: ToyExample) -> Iterator[tuple[str, Counts]]:
+    before, after = example["histograms"]["before"], example["histograms"]["after"]
     yield "inputs in training", before["training"]
     yield "inputs at the new client", before["testing"]
-    for line, counts in zip(found["alphas"], after, strict=True):
+    for line, counts in zip(example["alphas"], after, strict=True):
         yield f"outputs there, rate {line['alpha']:g}", counts
 
 

@@ -1,4 +1,4 @@
-"""Methods under feature shift against label shift: who helps under one and harms under the other."""
+"""Methods under feature and label shift: which help under one and harm under the other."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from ttpfl.report.scale import covering
 from ttpfl.report.study import Case, Study
 
 HEIGHT = 380
-WIDTHS = {"narrow": 290, "wide": 620}  # of the plot in pixels; texts that fit there fit into anything wider
+WIDTHS = {"narrow": 290, "wide": 620}  # plot widths in pixels for which labels are placed
 CHARACTER = 6.6  # pixels
 PLACES = {
     "right": (8, 4, "start"),
@@ -23,7 +23,7 @@ PLACES = {
 
 
 def tradeoff(study: Study) -> Section | None:
-    """A scatter, if there are cases named feature and label."""
+    """A scatter plot, if there are cases named feature and label."""
     feature, label = study.case("feature"), study.case("label")
     if feature is None or label is None:
         return None
@@ -35,19 +35,16 @@ def tradeoff(study: Study) -> Section | None:
         HEIGHT,
     )
     points = [
-        canvas.point(*place, _said(name, feature, label), _class(name, study), r=5)
+        canvas.point(*place, _label(name, feature, label), _class(name, study), r=5)
         for name, place in zip(names, places, strict=True)
     ]
     texts = [_texts(canvas, names, places, kind) for kind in WIDTHS]
-    body = canvas.drawn(
-        "Methods under feature and label shift",
-        f"{len(names)} methods as points; the further right and up, the better.",
-        _cross(canvas, feature, label), points, texts,
-        class_="tall",
-    )  # fmt: skip
+    title = "Methods under feature and label shift"
+    description = f"{len(names)} methods as points; further right and up is better."
+    body = canvas.drawn(title, description, _cross(canvas, feature, label), points, texts, class_="tall")
     caption = (
-        "Mean accuracy of each method under feature shift and under label shift. The lines are those of no "
-        "adaptation: a method to the left of one or below the other harms under that shift."
+        "Mean accuracy of each method under feature shift and under label shift. The lines mark no "
+        "adaptation: methods left of the vertical or below the horizontal line harm under that shift."
     )
     data = Data(["method", "feature", "label"], [[n, x, y] for n, (x, y) in zip(names, places, strict=True)])
     return Section("tradeoff", "Feature against label shift", figure("tradeoff-figure", caption, body, data))
@@ -65,7 +62,7 @@ def _class(name: str, study: Study) -> str:
     return "baseline" if name == BASELINE else "s1" if name == study.order[0] else "s0"
 
 
-def _said(name: str, feature: Case, label: Case) -> str:
+def _label(name: str, feature: Case, label: Case) -> str:
     parts = []
     for case in (feature, label):
         line = case.lines[name]
@@ -75,23 +72,14 @@ def _said(name: str, feature: Case, label: Case) -> str:
 
 
 def _texts(canvas: Canvas, names: list[str], places: list[tuple[float, float]], kind: str) -> Html:
-    """Names beside their points, as far as there is room at that width."""
+    """Names next to their points, where there is room at that width."""
     width = WIDTHS[kind]
     pixels = [(canvas.x.scale(x) * width, canvas.top(y)) for x, y in places]
     sides = free_sides(pixels, [CHARACTER * len(name) for name in names], (-30, -8, width + 20, HEIGHT + 4))
-    return element(
-        "g",
-        [
-            _text(canvas, name, place, side)
-            for name, place, side in zip(names, places, sides, strict=True)
-            if side
-        ],
-        class_=f"names {kind}",
-        aria_hidden="true",
-    )
-
-
-def _text(canvas: Canvas, name: str, place: tuple[float, float], side: str) -> Html:
-    dx, dy, anchor = PLACES[side]
-    x, y = canvas.left(place[0]), canvas.top(place[1])
-    return element("text", name, x=x, y=y, dx=dx, dy=dy, class_=anchor)
+    texts = []
+    for name, (x, y), side in zip(names, places, sides, strict=True):
+        if side is not None:
+            dx, dy, anchor = PLACES[side]
+            left, top = canvas.left(x), canvas.top(y)
+            texts.append(element("text", name, x=left, y=top, dx=dx, dy=dy, class_=anchor))
+    return element("g", texts, class_=f"names {kind}", aria_hidden="true")

@@ -1,11 +1,11 @@
-"""Accuracy over a number that the cases vary, such as `cohort=15`, `cohort=30`, `cohort=60`."""
+"""Accuracy over a number that the cases vary, as in `cohort=15`, `cohort=30`, `cohort=60`."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from ttpfl.evaluation.summary import BASELINE
-from ttpfl.report.chart import Axis, Canvas, beginning
+from ttpfl.report.chart import Axis, Canvas, axis_note
 from ttpfl.report.markup import Html, element, joined
 from ttpfl.report.numbers import clipped, plain, short
 from ttpfl.report.parts import Data, Section, figure
@@ -14,11 +14,11 @@ from ttpfl.report.scale import Scale, covering
 from ttpfl.report.study import Case, Study
 
 NUMBERED = re.compile(r"(.+?)\s*=\s*([+-]?[0-9.]+(?:e[+-]?[0-9]+)?)", re.I)
-COLOURED = 5  # methods with a colour; the others are grey
+COLOURED = 5  # methods; the others are grey
 
 
 def variation(study: Study) -> Section | None:
-    """A line chart for each name that at least two cases give a number to."""
+    """A line chart for each name to which at least two cases give a number."""
     named = varied(study.cases)
     if not named:
         return None
@@ -27,12 +27,12 @@ def variation(study: Study) -> Section | None:
 
 
 def varied(cases: tuple[Case, ...]) -> dict[str, dict[float, Case]]:
-    """Cases by the name and the number in their own names, in the order of the numbers."""
-    found: dict[str, dict[float, Case]] = defaultdict(dict)
+    """Cases by the name and number in their names, in the order of the numbers."""
+    by_name: dict[str, dict[float, Case]] = defaultdict(dict)
     for case in cases:
         if match := NUMBERED.fullmatch(case.name):
-            found[match[1]][float(match[2])] = case
-    return {name: dict(sorted(cases.items())) for name, cases in found.items() if len(cases) > 1}
+            by_name[match[1]][float(match[2])] = case
+    return {name: dict(sorted(cases.items())) for name, cases in by_name.items() if len(cases) > 1}
 
 
 def _figure(study: Study, name: str, cases: dict[float, Case]) -> Html:
@@ -53,16 +53,15 @@ def _figure(study: Study, name: str, cases: dict[float, Case]) -> Html:
         _ends(canvas, {label: lines[label][-1][1] for label in labels if classes[label] != "s0"}, classes),
         class_="ends",
     )
-    caption = f"Mean accuracy over clients for each {name}" + (
-        f"; methods beyond the first {COLOURED} in grey." if "s0" in classes.values() else "."
-    )
-    caption += beginning(canvas.y)
+    grey = f"; methods after the first {COLOURED} are grey" * ("s0" in classes.values())
+    caption = f"Mean accuracy over clients for each {name}{grey}.{axis_note(canvas.y)}"
     rows = [[x, *(case.lines[label].accuracy for label in labels)] for x, case in cases.items()]
-    return figure(f"variation-{_slug(name)}", caption, body, Data([name, *labels], rows))
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return figure(f"variation-{slug}", caption, body, Data([name, *labels], rows))
 
 
 def _scale(numbers: list[float]) -> Scale:
-    """Logarithmic where the numbers grow by factors."""
+    """Logarithmic if the numbers span a factor of 8."""
     low, high = numbers[0], numbers[-1]
     return Scale(low, high, log=low > 0 and high / low >= 8)
 
@@ -78,10 +77,5 @@ def _line(
 def _ends(canvas: Canvas, ends: dict[str, float], classes: dict[str, str]) -> Iterator[Html]:
     tops = spread_out([canvas.top(y) for y in ends.values()], apart=15, low=0, high=canvas.height)
     for label, top in zip(ends, tops, strict=True):
-        yield element(
-            "text", clipped(label, 14), x="100%", dx=10, y=top + 4, class_=f"end-name {classes[label]}"
-        )
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        class_ = f"end-name {classes[label]}"
+        yield element("text", clipped(label, 14), x="100%", dx=10, y=top + 4, class_=class_)
