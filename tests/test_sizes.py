@@ -16,7 +16,6 @@ PUBLIC = {
 
 KNOWN = {
     "ttpfl/cli/compare.py compare",
-    "ttpfl/data/federate.py federate",
     "ttpfl/methods/tuning.py tune",
 }
 """Still too large. Nothing is added here."""

@@ -122,10 +122,10 @@ def test_ids_cannot_be_changed_by_accident() -> None:
         (
             Stratified(),
             60,
-            r"10 clients with 60 samples each need 120 of class 0 \(100 are there\), 120 of cl",
+            r"10 clients with 60 samples each need 120 of class 0 \(100 available\), 120 of cl",
         ),
-        (Iid(), 60, r"10 clients with 60 samples each need 600 \(500 are there\): ask for fewer"),
-        (Step(1, 100), None, r"leaves client \d+ without any of class \d, of which there are 100"),
+        (Iid(), 60, r"10 clients with 60 samples each need 600 \(500 available\): use fewer"),
+        (Step(1, 100), None, r"leaves client \d+ without any of class \d \(100 available\)"),
         (Stratified(), 3, r"leaves client \d+ without any of class \d"),
     ],
 )
@@ -207,5 +207,5 @@ def test_drawing_needs_enough_images() -> None:
 @pytest.mark.parametrize("partition", [Step(2, 16), Stratified()])
 def test_drawn_clients_have_all_classes_where_that_is_promised(partition: Partition) -> None:
     pool = Pool.of(np.arange(3000) % 10, 10)
-    with pytest.raises(DataError, match=r"leaves a client with 8 samples without any of some class"):
+    with pytest.raises(DataError, match=r"a client with 8 samples has none of some class"):
         draw(pool, 1000, partition, 8, 0.0, (0,))
