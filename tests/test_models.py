@@ -78,7 +78,7 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(ttpfl.ModelError, match=r"'layer1.0.conv1.weight' has shape \(64, 64, 3, 3\)"):
         ttpfl.models.resnet50(7, weights=path)
     save_file(state | {"extra": torch.zeros(1)}, path)
-    with pytest.raises(ttpfl.ModelError, match="holds 'extra'"):
+    with pytest.raises(ttpfl.ModelError, match="has 'extra', which this architecture does not have"):
         ttpfl.models.resnet18(7, weights=path)
     for content in (b"", b"junk", path.read_bytes()[:5000]):
         for name in ("bad.safetensors", "bad.pth"):

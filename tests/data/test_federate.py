@@ -124,7 +124,7 @@ def test_bad_frost_textures(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"frost_textures='.*': it has no images"):
             federated(data_dir=tmp_path, frost_textures=folder)
     (tmp_path / "bad.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"frost_textures is .*bad\.png \("):
+    with pytest.raises(DataError, match=r"frost_textures=.*bad\.png \("):
         federated(data_dir=tmp_path, frost_textures=tmp_path)
 
 

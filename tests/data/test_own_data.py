@@ -226,7 +226,7 @@ def test_bad_huggingface_data_is_named() -> None:
             from_huggingface(table, target_clients=target_clients)
 
     refused("no row has the client 'z'", target_clients=("z",))
-    refused("row 1 of column 'image' is no image", image=[x[0], "what", x[2]])
+    refused("row 1 of column 'image' is not an image", image=[x[0], "what", x[2]])
     refused("row 0 of column 'image' is not an image: float64", image=[np.zeros((4, 4)), *x[1:]])
     refused("client 'p' has images of several sizes", image=[x[0], x[1][:2], x[2]])
     refused("source client 'q' has images of", image=[*x[:2], x[2][:2]])
