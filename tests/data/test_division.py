@@ -196,7 +196,7 @@ def test_drawing_needs_enough_images() -> None:
     with pytest.raises(DataError, match=r"needs 80 different ones of class \d, but only 30 are available"):
         draw(pool, 1000, Step(2, 16), 200, 0.0, (0,))
     nothing_told_apart = Pool.of(np.zeros(150, np.int64), 1)
-    with pytest.raises(DataError, match=r"needs 200 different ones, but there are 150 to draw from"):
+    with pytest.raises(DataError, match=r"needs 200 different ones, but only 150 are available"):
         draw(nothing_told_apart, 1000, Iid(), 200, 0.0, (0,))
     all_of_them = draw(nothing_told_apart, 1000, Iid(), 150, 0.0, (0,))
     assert sorted(all_of_them[5].tolist()) == list(range(150))
