@@ -233,5 +233,5 @@ def test_bad_huggingface_data_is_named() -> None:
     refused("client 'p' has 1 images without and 1 with a label", label=[None, 1, 0])
     refused("source client 'q' has no labels", label=[0, 1, None])
     refused("label 1.5 is neither", label=[0, 1.5, 1])
-    with pytest.raises(DataError, match="unknown column 'site'. Available: image, label"):
+    with pytest.raises(DataError, match=r"unknown column 'site'\. Available: image, label"):
         from_huggingface(Table(image=x, label=[0, 1, 1]), client_column="site")

@@ -517,3 +517,9 @@ def test_what_own_clients_need() -> None:
     no_targets = federate(ClientArrays(data.source, {}, data.info))
     assert list(no_targets.population.target) == []
     assert len(no_targets.target_labels) == 0
+
+
+def test_the_old_name_of_target_labels_warns() -> None:
+    made = federated(shift="label")
+    with pytest.warns(DeprecationWarning, match="answers is now target_labels"):
+        assert made.answers is made.target_labels
