@@ -149,7 +149,7 @@ def test_cards_that_make_no_sense(model_file: Path, change: dict[str, Any], word
 
 def test_a_card_that_is_no_table(model_file: Path) -> None:
     rewritten(model_file, [1, 2])
-    with pytest.raises(ModelError, match=r"a card that is no table but \[1, 2\]"):
+    with pytest.raises(ModelError, match=r"a card that is not a table: \[1, 2\]"):
         load_model(model_file)
 
 

@@ -144,7 +144,7 @@ def test_no_privacy_bound_after_unprotected_rates(said: dict[str, Any], tmp_path
 def test_compare(said: dict[str, Any], federated: ttpfl.data.Federated) -> None:
     model, _ = load_model(said["train"]["result"])
     rates = {"all": ttpfl.Rates.load(said["learn"]["result"], model=model)}
-    evaluator = Evaluator(federated.population.target, federated.answers, 16, "mixed", seed=0)
+    evaluator = Evaluator(federated.population.target, federated.target_labels, 16, "mixed", seed=0)
     chosen = []
     for one in map(make, METHODS):
         summary = gather(one, model, federated.population.source, 16, workers=0)

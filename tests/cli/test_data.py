@@ -74,7 +74,7 @@ def test_everything_in_info_can_be_set(tmp_path: Path) -> None:
     [
         (["info", "cifar11"], "did you mean 'cifar10'?"),
         (["show", "digits", "--shift", "labels"], "did you mean 'label'?"),
-        (["show", "digits", "--shift", "domain"], "Pass held_out=, one of: mnist, uci"),
+        (["show", "digits", "--shift", "domain"], "needs held_out=, one of: mnist, uci"),
         (["show", "digits", "--set", "sed=3"], "unknown population option 'sed'; did you mean 'seed'?"),
         (["show", "digits", "--set", "seed=3.5"], "--set seed must be an integer, got '3.5'"),
         (["show", "digits", "--set", "ratio=big"], "--set ratio must be a finite number, got 'big'"),
@@ -83,7 +83,7 @@ def test_everything_in_info_can_be_set(tmp_path: Path) -> None:
         (["show", "digits", "--set", "seed"], "--set seed: it takes the form key=value"),
         (["show", "digits", "--seed", "1", "--set", "seed=2"], "seed is given twice"),
         (["show", "digits", "--option", "size=2"], "unknown option 'size' of digits. Available: seed"),
-        (["show", "digits", "--set", "source_clients=9000"], "ask for fewer clients, a smaller ratio"),
+        (["show", "digits", "--set", "source_clients=9000"], "use fewer clients, a smaller ratio"),
         (["corruptions", "digits", "--image", "9297"], "digits has 9297 images: 0 to 9296"),
         (["check", "nowhere.json"], "nowhere.json: No such file or directory"),
         (["download", "digits5"], "digits5 cannot be downloaded"),

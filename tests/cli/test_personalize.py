@@ -189,14 +189,14 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
     ("words", "message"),
     [
         (["--classes", "ants"], "--classes ants: expected a number, comma-separated names"),
-        (["--classes", "7"], "7 classes are named, but for one picture the network answers (1, 3)"),
+        (["--classes", "7"], "there are 7 classes, but the network returns logits of shape (1, 3)"),
         (["--classes", "a,b,a"], "the class 'a' is there twice"),
         (["--image-size", "20*24"], "--image-size 20*24: expected a side, or height and width"),
         (["--mean", "1,2"], "--mean 1,2: expected a number for each"),
         (["--std", "1,0,1"], "three positive numbers"),
         (["--arch", "resnet17"], "unknown model 'resnet17'"),
         (["--arch", "resnet18"], "'conv1.weight' has shape (32, 3, 3, 3) in m.safetensors"),
-        (["--image-size", "32x20"], "the network does not take pictures of 32x20"),
+        (["--image-size", "32x20"], "the network does not accept images of 32x20"),
         (
             ["--arch", "shallow_cnn", "--image-size", "20x32"],
             "pictures are 20x32, but the network shallow_cnn",

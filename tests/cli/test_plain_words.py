@@ -95,7 +95,7 @@ def test_a_missing_data_directory_is_named_as_missing(place: Path) -> None:
         assert "(--data-dir or TTPFL_DATA names another directory)" in result.stderr
     (place / "empty").mkdir()
     assert (
-        "there are no pictures in empty/source"
+        "there are no images in empty/source"
         in invoke("train", "folder", "--data-dir", "empty", "--out", "o").stderr
     )
 

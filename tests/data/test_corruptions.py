@@ -106,7 +106,7 @@ def test_bad_severity(severity: object) -> None:
         (constant(0).astype(np.float32), "uint8 .* got dtype float32"),
         (constant(0).tolist(), "uint8 .* got list"),
         (constant(0)[0], r"shape \(images, height, width, 3\), got \(32, 32, 3\)"),
-        (constant(0)[..., :1], "repeat a grey channel"),
+        (constant(0)[..., :1], "repeat a gray channel"),
         (constant(0).transpose(0, 3, 1, 2), "move channels to the end"),
         (constant(0, side=7), "7x7 pixels are too small"),
     ],

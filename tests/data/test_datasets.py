@@ -82,7 +82,7 @@ def test_damaged_cifar_archives_are_named(name: str, tmp_path: Path) -> None:
     files, *_ = cifar_files(layout, len(info.classes))
     archive = tmp_path / info.files[0].path
     pack(archive, layout.folder, files)
-    with pytest.raises(DataError, match=rf"{archive} is damaged \(sha256 .*{info.files[0].sha256}"):
+    with pytest.raises(DataError, match=rf"{archive} is damaged \(its sha256 is .*{info.files[0].sha256}"):
         ttpfl.data.load(name, tmp_path)
     with pytest.raises(DataError, match=f"{archive} is damaged"):  # never overwritten without being told
         ttpfl.data.load(name, tmp_path, download=True)
@@ -155,7 +155,7 @@ def test_fashion_mnist(clothes: tuple[Path, list[NDArray[np.uint8]]]) -> None:
     compressed = fashion_mnist.read(folder.parent, info)
     assert np.array_equal(compressed.x, plain.x)
     assert np.array_equal(compressed.y, plain.y)
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is damaged \(sha256"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is damaged \(its sha256 is"):
         ttpfl.data.load("fashion-mnist", folder.parent)
 
 
@@ -169,7 +169,7 @@ def test_bad_fashion_mnist_files_are_named(clothes: tuple[Path, list[NDArray[np.
             ttpfl.data.load("fashion-mnist", folder.parent)
     for content in (b"", sound[:7], b"\0\0\x0d\x03" + sound[4:]):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=f"{path} is no idx file"):
+        with pytest.raises(DataError, match=f"{path} is not an idx file"):
             ttpfl.data.load("fashion-mnist", folder.parent)
     path.unlink()
     with pytest.raises(DataMissingError, match="no fashion-mnist/t10k-images"):
@@ -217,8 +217,8 @@ def test_digits5(five: Path) -> None:
         ({"x": np.zeros((2, 8, 8), np.uint8), "y": np.zeros(2)}, "y in .* is float64"),
         ({"x": np.zeros((2, 8, 8), np.uint8), "y": np.array([1, 10])}, "number 1 is 10"),
         ({"x": np.zeros((2, 8, 8), np.uint8)}, "no labels 'y'"),
-        ({"images": np.zeros((2, 8, 8), np.uint8)}, r"no array 'x' but \['images'\]"),
-        ({"x": np.array([{"a": "b"}, None])}, "not a sound npz file of plain arrays"),
+        ({"images": np.zeros((2, 8, 8), np.uint8)}, r"no array 'x', only \['images'\]"),
+        ({"x": np.array([{"a": "b"}, None])}, "not a valid npz file of plain arrays"),
     ],
 )
 def test_bad_digits5_files_are_named(five: Path, arrays: dict[str, NDArray[np.uint8]], message: str) -> None:
@@ -234,11 +234,11 @@ def test_damaged_digits5_files_are_named(five: Path) -> None:
     flipped[len(sound) // 2] ^= 255
     for content in (b"", b"junk", sound[: len(sound) // 2], bytes(flipped)):
         (five / "syn.npz").write_bytes(content)
-        with pytest.raises(DataError, match=r"syn\.npz is not a sound npz file"):
+        with pytest.raises(DataError, match=r"syn\.npz is not a valid npz file"):
             ttpfl.data.load("digits5", five.parent)
     with open(five / "syn.npz", "wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(DataError, match=r"syn\.npz is not a sound npz file of plain arrays \(one array"):
+    with pytest.raises(DataError, match=r"syn\.npz is not a valid npz file of plain arrays \(not an archive"):
         ttpfl.data.load("digits5", five.parent)
 
 
@@ -264,7 +264,9 @@ def test_pacs(art: Path) -> None:
     assert np.abs(loaded.x.mean((1, 2)) - expected).max() < 4  # jpg is not exact
     assert ttpfl.data.load("pacs", art, image_size=(6, 9)).x.shape == (56, 6, 9, 3)
     for wrong in (0, -3, (2, 3, 4), 2.5, "8"):
-        with pytest.raises(DataError, match="image_size must be"):
+        with pytest.raises(
+            DataError, match="image_size must be a positive integer, or height and width, got"
+        ):
             ttpfl.data.load("pacs", art, image_size=wrong)
 
 
@@ -305,11 +307,11 @@ def test_unreadable_and_missing_pacs_pictures_are_named_at_once(art: Path) -> No
     bad = [art / "PACS" / "sketch" / "horse" / "pic_1.png", art / "PACS" / "cartoon" / "dog" / "pic_0.jpg"]
     for path in bad:
         path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(DataError, match="2 pictures cannot be read") as error:
+    with pytest.raises(DataError, match="2 images cannot be read") as error:
         ttpfl.data.load("pacs", art, image_size=8)
     assert all(str(path) in str(error.value) for path in bad)
     assert not (art / "cache").exists()
     for path in (art / "PACS" / "photo" / "person").iterdir():
         path.unlink()
-    with pytest.raises(DataMissingError, match=r"no pictures in .*photo/person"):
+    with pytest.raises(DataMissingError, match=r"no images in .*photo/person"):
         ttpfl.data.load("pacs", art, image_size=8)

@@ -114,7 +114,7 @@ def test_works_where_nothing_can_be_written(
 ) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     assert digest(ttpfl.data.load("digits", tmp_path)) == digest(digits)
-    assert "could not be kept" in caplog.text
+    assert "could not be written" in caplog.text
 
 
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

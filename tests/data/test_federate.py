@@ -121,10 +121,10 @@ def test_own_frost_textures(tmp_path: Path) -> None:
 
 def test_bad_frost_textures(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(DataError, match=r"frost_textures is '.*', but it has no pictures"):
+        with pytest.raises(DataError, match=r"frost_textures='.*': it has no images"):
             federated(data_dir=tmp_path, frost_textures=folder)
     (tmp_path / "bad.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"frost_textures is .*bad\.png \("):
+    with pytest.raises(DataError, match=r"frost_textures=.*bad\.png \("):
         federated(data_dir=tmp_path, frost_textures=tmp_path)
 
 
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, keep: int) -> None:
     path = corrupted_file(tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
     keep_digest(path, path)
-    with pytest.raises(DataError, match=r"\.npy is not a sound npy file .*: delete it"):
+    with pytest.raises(DataError, match=r"\.npy is not a valid npy file .*: delete it"):
         federated(data_dir=tmp_path)
 
 
@@ -158,7 +158,7 @@ def test_one_changed_pixel_is_made_again(
     damaged[-1000] ^= 1
     path.write_bytes(damaged)
     assert same(pixels(federated(data_dir=tmp_path, prepare=prepare, workers=1)), expected)
-    assert "is damaged or has no digest, and is removed: its images are made again" in caplog.text
+    assert "which is damaged or has no digest: its images are made again" in caplog.text
     assert path.exists() == prepare
 
 
@@ -179,7 +179,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     np.save(path, np.zeros((3, 28, 28, 3), np.uint8))
     keep_digest(path, path)
     with pytest.raises(
-        DataError, match=r"has uint8 \(3, 28, 28, 3\), not uint8 \(480, 28, 28, 3\): delete it"
+        DataError, match=r"has uint8 \(3, 28, 28, 3\) instead of uint8 \(480, 28, 28, 3\): delete it"
     ):
         federated(data_dir=tmp_path)
 

@@ -38,7 +38,7 @@ def digits(path: Path | None = None, **choices: Any) -> Federated:
 
 
 def test_it_says_what_the_clients_have(path: Path) -> None:
-    population, answers, manifest = federated(manifest=path, data_dir=path.parent)
+    population, target_labels, manifest = federated(manifest=path, data_dir=path.parent)
     found = json.loads(path.read_text())
     assert found["setting"]["seed"] == 0
     assert found["setting"]["shift"] == "hybrid"
@@ -53,7 +53,7 @@ def test_it_says_what_the_clients_have(path: Path) -> None:
         assert row["classes"] == [int((y[ids] == c).sum()) for c in range(10)]
         assert row["validation"] == len(client.validation_ids)
     for row, target in zip(rows[len(population.source) :], population.target, strict=True):
-        assert row["classes"] == [int((answers[target.id] == c).sum()) for c in range(10)]
+        assert row["classes"] == [int((target_labels[target.id] == c).sum()) for c in range(10)]
         assert (row["corruption"], row["severity"]) == target.corruption
     images = few_digits()
     assert found["data"]["sha256"] == sha256([images.x, images.y, images.domain])
@@ -154,7 +154,7 @@ def test_what_is_no_manifest_is_refused(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
     for attempt in (lambda: load_population(path), lambda: federated(manifest=path, data_dir=path.parent)):
-        with pytest.raises(DataError, match=r"manifest\.json is not a sound manifest .*make the pop"):
+        with pytest.raises(DataError, match=r"manifest\.json is not a valid manifest .*make the pop"):
             attempt()
     assert path.read_bytes() == content
 
@@ -174,7 +174,7 @@ def test_what_is_no_manifest_is_refused(path: Path, content: bytes) -> None:
 def test_wrong_parts_are_refused(path: Path, change: dict[str, Any]) -> None:
     federated(manifest=path, data_dir=path.parent)
     path.write_text(resealed({**json.loads(path.read_text()), **change}))
-    with pytest.raises(DataError, match="is not a sound manifest"):
+    with pytest.raises(DataError, match="is not a valid manifest"):
         load_population(path)
 
 
@@ -223,7 +223,7 @@ def test_a_cache_that_cannot_be_written_only_warns(tmp_path: Path, caplog: pytes
     with caplog.at_level(logging.WARNING, "ttpfl"):
         population, _, _ = federated(data_dir=tmp_path / "file")
     assert len(population.source) == 6
-    assert "could not be kept" in caplog.text
+    assert "could not be written" in caplog.text
     assert "this population will not be verified" in caplog.text
     with pytest.raises(OSError, match="file"):
         federated(data_dir=tmp_path, manifest=tmp_path / "file" / "manifest.json")

@@ -63,7 +63,7 @@ def test_unreadable_pictures_are_all_named_at_once_or_skipped(
     bad[1].write_bytes((sites / "target" / "south" / "a.png").read_bytes()[:40])
     deep = sites / "source" / "west" / "dog" / "z.png"
     Image.fromarray(np.zeros((4, 6), np.uint16)).save(deep)
-    with pytest.raises(DataError, match=r"3 pictures cannot be read.*skip_unreadable=True") as error:
+    with pytest.raises(DataError, match=r"3 images cannot be read.*skip_unreadable=True") as error:
         ttpfl.data.load("folder", sites)
     assert all(str(path) in str(error.value) for path in [*bad, deep])
     assert "more than 8 bits" in str(error.value)
@@ -109,7 +109,7 @@ def test_bad_folders_are_named(sites: Path) -> None:
     refused(r"the class 'bird', which no source client has \(cat, dog\)")
     extra.unlink()
     (sites / "target" / "empty").mkdir()
-    refused("empty has no pictures")
+    refused("empty has no images")
 
 
 @pytest.fixture
@@ -158,9 +158,9 @@ def test_bad_arrays_are_named(files: Path) -> None:
     np.savez(west, x=x, y=np.array([-1, 0]))
     refused("labels of source client 'west': number 0 is -1")
     np.savez(west, x=np.array([object()]), y=np.zeros(1, int))
-    refused(r"west\.npz is not a sound npz file of plain arrays")
+    refused(r"west\.npz is not a valid npz file of plain arrays")
     west.write_bytes(sound[:100])
-    refused(r"west\.npz is not a sound npz file")
+    refused(r"west\.npz is not a valid npz file")
     for path in (files / "source").iterdir():
         path.unlink()
     with pytest.raises(DataMissingError, match=r"no npz files in .*source.*source/<client>\.npz"):
@@ -226,12 +226,12 @@ def test_bad_huggingface_data_is_named() -> None:
             from_huggingface(table, target_clients=target_clients)
 
     refused("no row has the client 'z'", target_clients=("z",))
-    refused("row 1 of column 'image' is no image", image=[x[0], "what", x[2]])
-    refused("row 0 of column 'image' is no image: float64", image=[np.zeros((4, 4)), *x[1:]])
+    refused("row 1 of column 'image' is not an image", image=[x[0], "what", x[2]])
+    refused("row 0 of column 'image' is not an image: float64", image=[np.zeros((4, 4)), *x[1:]])
     refused("client 'p' has images of several sizes", image=[x[0], x[1][:2], x[2]])
     refused("source client 'q' has images of", image=[*x[:2], x[2][:2]])
     refused("client 'p' has 1 images without and 1 with a label", label=[None, 1, 0])
     refused("source client 'q' has no labels", label=[0, 1, None])
     refused("label 1.5 is neither", label=[0, 1.5, 1])
-    with pytest.raises(DataError, match="no column 'site' but image, label"):
+    with pytest.raises(DataError, match=r"unknown column 'site'\. Available: image, label"):
         from_huggingface(Table(image=x, label=[0, 1, 1]), client_column="site")

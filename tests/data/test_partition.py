@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ttpfl.data.partition import Dirichlet, Iid, Step, Stratified, relative_sizes, whole
+from ttpfl.data.partition import Dirichlet, Iid, Step, Stratified, apportion, relative_sizes
 from ttpfl.errors import DataError
 
 seeds = st.integers(0, 2**32)
@@ -54,7 +54,7 @@ def test_majors_are_in_no_order() -> None:
 def test_majors_that_cannot_be() -> None:
     with pytest.raises(DataError, match="majors is 3, but there are only 2 classes"):
         Step(3, 2).weights(4, 2, rng())
-    with pytest.raises(DataError, match="majors is 25: so many tuples of 10 classes cannot be counted"):
+    with pytest.raises(DataError, match="majors is 25: there are too many tuples of 10 classes"):
         Step(25, 2, repeat_majors=True).weights(4, 10, rng())
 
 
@@ -88,7 +88,7 @@ def test_sizes_are_log_normal_around_one(skew: float) -> None:
 def test_whole_numbers_are_those_of_the_largest_remainders(shares: list[int], total: int, seed: int) -> None:
     if not any(shares):
         shares[0] = 1
-    counts = whole(np.array(shares, float), total, rng(seed)).tolist()
+    counts = apportion(np.array(shares, float), total, rng(seed)).tolist()
     exact = [Fraction(share, sum(shares)) * total for share in shares]
     assert sum(counts) == total
     more = [count - value.__floor__() for count, value in zip(counts, exact, strict=True)]
@@ -101,12 +101,12 @@ def test_whole_numbers_are_those_of_the_largest_remainders(shares: list[int], to
 
 
 def test_ties_are_broken_at_random() -> None:
-    got = sum(whole(np.ones(4), 1, rng(seed)) for seed in range(2000))
+    got = sum(apportion(np.ones(4), 1, rng(seed)) for seed in range(2000))
     assert ((got - 500) ** 2 / 500).sum() < 21.1  # chi-square, 3 degrees of freedom: 0.0001
 
 
 @pytest.mark.parametrize("shares", [np.zeros(5), np.array([0, 5e-324, 0, 0, 0])])
 def test_shares_that_vanish_still_give_everything_to_someone(shares: np.ndarray) -> None:
-    counts = [whole(shares, 100, rng(seed)) for seed in range(50)]
+    counts = [apportion(shares, 100, rng(seed)) for seed in range(50)]
     assert all(sorted(count.tolist()) == [0, 0, 0, 0, 100] for count in counts)
     assert {int(count.argmax()) for count in counts} == (set(range(5)) if not shares.any() else {1})

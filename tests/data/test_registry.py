@@ -193,7 +193,7 @@ def test_download_only_when_asked(tmp_path: Path) -> None:
 def test_a_damaged_download_is_not_kept(tmp_path: Path, server: str) -> None:
     register(server + "/blob.bin", sha256="0" * 64)
     with pytest.raises(
-        DataError, match=r"blob\.bin is damaged \(sha256 .*not kept.*Put blobs/blob\.bin into"
+        DataError, match=r"blob\.bin is damaged \(its sha256 is .*was deleted.*Put blobs/blob\.bin into"
     ):
         ttpfl.data.load("blob", tmp_path, download=True)
     assert not list((tmp_path / "blobs").iterdir())
@@ -203,10 +203,10 @@ def test_a_damaged_download_is_not_kept(tmp_path: Path, server: str) -> None:
 def test_nothing_is_fetched_without_https(tmp_path: Path, server: str) -> None:
     for url in ("http://example.org/blob.bin", "ftp://127.0.0.1/blob.bin", "file:///etc/hostname"):
         register(url)
-        with pytest.raises(DataError, match="does not begin with https"):
+        with pytest.raises(DataError, match="does not start with https"):
             ttpfl.data.load("blob", tmp_path, download=True)
     register(f"{server}/elsewhere")
-    with pytest.raises(DataError, match=r"http://example\.org/blob\.bin does not begin with https"):
+    with pytest.raises(DataError, match=r"http://example\.org/blob\.bin does not start with https"):
         ttpfl.data.load("blob", tmp_path, download=True)
     assert not list((tmp_path / "blobs").iterdir())
 
@@ -215,7 +215,7 @@ def test_nothing_is_fetched_without_https(tmp_path: Path, server: str) -> None:
 def test_no_network_says_what_to_put_where(tmp_path: Path, server: str) -> None:
     for url in (server + "/other.bin", "http://127.0.0.1:9/blob.bin"):  # not found; nobody listens
         register(url)
-        with pytest.raises(DataError, match=r"could not be fetched to .*Put blobs/blob\.bin into"):
+        with pytest.raises(DataError, match=r"could not be downloaded to .*Put blobs/blob\.bin into"):
             ttpfl.data.load("blob", tmp_path, download=True)
         assert not list((tmp_path / "blobs").iterdir())
 

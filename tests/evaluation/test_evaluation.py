@@ -36,7 +36,7 @@ def model() -> nn.Module:
 
 @pytest.fixture
 def evaluator(federated: data.Federated) -> Evaluator:
-    return Evaluator(federated.population.target, federated.answers, batch_size=32)
+    return Evaluator(federated.population.target, federated.target_labels, batch_size=32)
 
 
 def test_figures_against_slow_formulas() -> None:
@@ -139,7 +139,7 @@ def test_workers_and_interruptions_change_nothing(
     compare(model, evaluator, [(bbse, told)], run_dir=tmp_path, workers=0, progress=lambda *n: done.append(n))
     assert len(done) == 3  # it knows something else, so that its rows are others
     others = data.federate("digits", shift="hybrid", source_clients=8, target_clients=3, samples=60, seed=9)
-    elsewhere = Evaluator(others.population.target, others.answers, evaluator.batch_size)
+    elsewhere = Evaluator(others.population.target, others.target_labels, evaluator.batch_size)
     with pytest.raises(DataError, match="another comparison"):  # though the clients have the same names
         compare(model, elsewhere, chosen, run_dir=tmp_path)
     other = Evaluator(evaluator.target, evaluator.answers, batch_size=8)

@@ -89,7 +89,7 @@ def tells(item: Any, federated: data.Federated, images: Images) -> bool:
     if begin < last and first < end:
         return True
     values = np.ravel(item.detach().numpy() if isinstance(item, Tensor) else item)
-    return any(_begins_or_ends_with(values, labels.numpy()) for labels in federated.answers.values())
+    return any(_begins_or_ends_with(values, labels.numpy()) for labels in federated.target_labels.values())
 
 
 def _begins_or_ends_with(values: Any, secret: Any) -> bool:
@@ -202,10 +202,10 @@ HIDINGS: dict[str, Callable[[Any], Any]] = {
 def test_the_search_finds_what_is_hidden(federated: data.Federated, images: Images, hiding: str) -> None:
     secret = images.y
     assert found(HIDINGS[hiding](secret), federated, images)
-    copied = federated.answers["target-1"].numpy()
+    copied = federated.target_labels["target-1"].numpy()
     np.random.default_rng(0).shuffle(copied)
     if hiding != "view":
-        for other in (copied, torch.from_numpy(copied).float(), copied.tolist(), federated.answers):
+        for other in (copied, torch.from_numpy(copied).float(), copied.tolist(), federated.target_labels):
             assert found(HIDINGS[hiding](other), federated, images)
         assert not found(HIDINGS[hiding](np.arange(1200) // 2), federated, images)
 

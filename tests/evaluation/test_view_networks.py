@@ -52,7 +52,7 @@ def federated(tmp_path_factory: pytest.TempPathFactory) -> data.Federated:
 
 @pytest.fixture
 def evaluator(federated: data.Federated) -> Evaluator:
-    return Evaluator(federated.population.target[:1], federated.answers, batch_size=32)
+    return Evaluator(federated.population.target[:1], federated.target_labels, batch_size=32)
 
 
 def trained(network: nn.Module, federated: data.Federated, fast: bool) -> nn.Module:

@@ -107,7 +107,7 @@ def _train_here(
             run_dir=run.out,
             resume=run.resume,
             callbacks=_callbacks(advance, run.tensorboard),
-            evaluate=Evaluator(clients.population.target, clients.answers).of_model,
+            evaluate=Evaluator(clients.population.target, clients.target_labels).of_model,
             card={
                 "build": build,
                 "data": data,
@@ -152,7 +152,7 @@ def learn(
     model, card = trained_model(model_file, arch)
     building, learning = numbered("building clients", "learning rates")
     clients = clients_of(card, model_file, data_dir, run.out, building)
-    evaluator = Evaluator(clients.population.target, clients.answers, settings.batch_size)
+    evaluator = Evaluator(clients.population.target, clients.target_labels, settings.batch_size)
     with resumable_command(), progress(learning, "round") as advance:
         learned = learn(
             model,

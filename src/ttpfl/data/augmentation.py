@@ -1,4 +1,4 @@
-"""Random changes to pictures that a client trains with; they are (N, 3, height, width), from 0 to 1."""
+"""Random augmentation of training images, which are (N, 3, height, width) with values from 0 to 1."""
 
 import math
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from torch.nn.functional import affine_grid, grid_sample
 from ttpfl.errors import DataError
 from ttpfl.util.settings_kit import find
 
-GRAY = torch.tensor([0.299, 0.587, 0.114])  # what eyes make of red, green and blue (ITU-R BT.601)
-TRIES = 10  # shapes of a crop that are drawn until one lies in the picture
+GRAY = torch.tensor([0.299, 0.587, 0.114])  # perceived brightness of red, green and blue (ITU-R BT.601)
+TRIES = 10  # shapes drawn for a crop, until one fits into the image
 
 
-def augment(name: str, pictures: Tensor) -> Tensor:
-    """Pictures changed at random, by torch's generator.
+def augment(name: str, images: Tensor) -> Tensor:
+    """Augment images with torch's global generator.
 
     >>> augment("flips", torch.zeros(2, 3, 8, 8)).shape
     torch.Size([2, 3, 8, 8])
@@ -24,101 +24,100 @@ def augment(name: str, pictures: Tensor) -> Tensor:
         ...
     ttpfl.errors.DataError: unknown augmentation 'rotations'. Available: domainbed, flips
     """
-    # One number of the common generator decides all, so that what comes after does not repeat these draws.
+    # A single draw from the global generator, whatever the augmentation: later draws do not depend on it.
     generator = Generator().manual_seed(int(torch.randint(2**62, ())))
-    return find("augmentation", name, AUGMENTATIONS, DataError)(pictures, generator)
+    return find("augmentation", name, AUGMENTATIONS, DataError)(images, generator)
 
 
-def domainbed(pictures: Tensor, generator: Generator) -> Tensor:
-    """As DomainBed trains: crops and flips, colours, and every tenth picture in gray.
+def domainbed(images: Tensor, generator: Generator) -> Tensor:
+    """The augmentation of DomainBed: crops, flips, colour jitter, and one image in ten in gray.
 
     Constants: Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021.
     """
-    pictures = cropped(pictures, (0.7, 1.0), (3 / 4, 4 / 3), generator)
-    pictures = jittered(flipped(pictures, generator), 0.3, generator)
-    chosen = _uniform(len(pictures), 0.0, 1.0, generator) < 0.1
-    return torch.where(chosen.view(-1, 1, 1, 1), gray(pictures), pictures)
+    images = cropped(images, (0.7, 1.0), (3 / 4, 4 / 3), generator)
+    images = jittered(flipped(images, generator), 0.3, generator)
+    chosen = _uniform(len(images), 0.0, 1.0, generator) < 0.1
+    return torch.where(chosen.view(-1, 1, 1, 1), gray(images), images)
 
 
-def flipped(pictures: Tensor, generator: Generator) -> Tensor:
-    """Half of them mirrored, left to right."""
-    chosen = _uniform(len(pictures), 0.0, 1.0, generator) < 0.5
-    return torch.where(chosen.view(-1, 1, 1, 1), pictures.flip(3), pictures)
+def flipped(images: Tensor, generator: Generator) -> Tensor:
+    """Flip about half of the images left to right."""
+    chosen = _uniform(len(images), 0.0, 1.0, generator) < 0.5
+    return torch.where(chosen.view(-1, 1, 1, 1), images.flip(3), images)
 
 
 AUGMENTATIONS: dict[str, Callable[[Tensor, Generator], Tensor]] = {"domainbed": domainbed, "flips": flipped}
 
 
 def cropped(
-    pictures: Tensor, area: tuple[float, float], ratio: tuple[float, float], generator: Generator
+    images: Tensor, area: tuple[float, float], ratio: tuple[float, float], generator: Generator
 ) -> Tensor:
-    """A part of each, of random area and width to height, enlarged to the whole."""
-    count, (height, width) = len(pictures), pictures.shape[2:]
+    """Crop each image to a random area and aspect ratio, and resize the crop to full size."""
+    count, (height, width) = len(images), images.shape[2:]
     areas = _uniform((TRIES, count), *area, generator)
     ratios = _uniform((TRIES, count), math.log(ratio[0]), math.log(ratio[1]), generator).exp()
     wide, high = (areas * ratios * height / width).sqrt(), (areas / ratios * width / height).sqrt()
     fits = (wide <= 1) & (high <= 1)
     first, none = fits.int().argmax(0, keepdim=True), ~fits.any(0)
-    # Where no shape fits, the largest part that is neither too wide nor too high.
+    # Where no shape fits: the largest crop within the allowed ratios.
     wide = wide.gather(0, first)[0].masked_fill(none, min(1.0, ratio[1] * height / width))
     high = high.gather(0, first)[0].masked_fill(none, min(1.0, width / (ratio[0] * height)))
     across, down = (_uniform(count, -1.0, 1.0, generator) * (1 - side) for side in (wide, high))
     zero = torch.zeros(count)
     maps = torch.stack([wide, zero, across, zero, high, down], 1).view(count, 2, 3)
-    grid = affine_grid(maps, list(pictures.shape), align_corners=False)
-    return grid_sample(pictures, grid, padding_mode="border", align_corners=False)
+    grid = affine_grid(maps, list(images.shape), align_corners=False)
+    return grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
-def jittered(pictures: Tensor, strength: float, generator: Generator) -> Tensor:
-    """Brightness, contrast, saturation and hue of each changed by up to `strength`, in a random order."""
-    count = len(pictures)
+def jittered(images: Tensor, strength: float, generator: Generator) -> Tensor:
+    """Change brightness, contrast, saturation and hue of each image by up to `strength`, in random order."""
+    count = len(images)
     factors = 1 + _uniform((len(COLOURS), count), -strength, strength, generator)
     order = torch.rand(count, len(COLOURS), generator=generator).argsort(1)
-    pictures = pictures.clone()
+    images = images.clone()
     for step in range(len(COLOURS)):
         for number, change in enumerate(COLOURS):
             chosen = (order[:, step] == number).nonzero()[:, 0]
-            pictures[chosen] = change(pictures[chosen], factors[number, chosen].view(-1, 1, 1, 1))
-    return pictures
+            images[chosen] = change(images[chosen], factors[number, chosen].view(-1, 1, 1, 1))
+    return images
 
 
-def gray(pictures: Tensor) -> Tensor:
-    """Without colours, but still with three channels."""
-    return (pictures * GRAY.view(1, 3, 1, 1)).sum(1, keepdim=True).expand_as(pictures)
+def gray(images: Tensor) -> Tensor:
+    """Gray images that still have three channels."""
+    return (images * GRAY.view(1, 3, 1, 1)).sum(1, keepdim=True).expand_as(images)
 
 
-def brightness(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Between black (0), as it is (1) and beyond."""
-    return (pictures * factor).clamp(0, 1)
+def brightness(images: Tensor, factor: Tensor) -> Tensor:
+    """Interpolate between black (0) and the image (1), or extrapolate."""
+    return (images * factor).clamp(0, 1)
 
 
-def contrast(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Between its mean gray (0), as it is (1) and beyond."""
-    mean = gray(pictures).mean((1, 2, 3), keepdim=True)
-    return torch.lerp(mean.expand_as(pictures), pictures, factor).clamp(0, 1)
+def contrast(images: Tensor, factor: Tensor) -> Tensor:
+    """Interpolate between the mean gray (0) and the image (1), or extrapolate."""
+    mean = gray(images).mean((1, 2, 3), keepdim=True)
+    return torch.lerp(mean.expand_as(images), images, factor).clamp(0, 1)
 
 
-def saturation(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Between gray (0), as it is (1) and beyond."""
-    return torch.lerp(gray(pictures), pictures, factor).clamp(0, 1)
+def saturation(images: Tensor, factor: Tensor) -> Tensor:
+    """Interpolate between the gray image (0) and the image (1), or extrapolate."""
+    return torch.lerp(gray(images), images, factor).clamp(0, 1)
 
 
-def hue(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Colours turned by `factor` - 1 of the circle of colours; how bright and how colourful, stays."""
-    high, low = pictures.amax(1), pictures.amin(1)
+def hue(images: Tensor, factor: Tensor) -> Tensor:
+    """Rotate the hue by `factor` - 1 turns of the colour wheel; saturation and value stay."""
+    high, low = images.amax(1), images.amin(1)
     span = high - low
-    red, green, blue = pictures.unbind(1)
+    red, green, blue = images.unbind(1)
     safe = span.where(span > 0, 1)
     sixth = torch.where(
         high == red,
         (green - blue) / safe,
         torch.where(high == green, (blue - red) / safe + 2, (red - green) / safe + 4),
     )
-    turned = sixth[:, None] + 6 * (factor - 1)
-    # Where on the circle each channel falls from its highest to its lowest value.
-    place = (turned + torch.tensor([5.0, 3.0, 1.0]).view(1, 3, 1, 1)) % 6
-    fall = torch.minimum(place, 4 - place).clamp(0, 1)
-    return high[:, None] - span[:, None] * fall
+    rotated = sixth[:, None] + 6 * (factor - 1)
+    # Where on the colour wheel each channel falls from its highest to its lowest value.
+    place = (rotated + torch.tensor([5.0, 3.0, 1.0]).view(1, 3, 1, 1)) % 6
+    return high[:, None] - span[:, None] * torch.minimum(place, 4 - place).clamp(0, 1)
 
 
 COLOURS = (brightness, contrast, saturation, hue)

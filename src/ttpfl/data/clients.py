@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeVar, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -15,24 +15,24 @@ from ttpfl.data.augmentation import augment
 from ttpfl.data.images import DatasetInfo, Described
 from ttpfl.data.partition import Ids
 from ttpfl.data.pixels import Array, as_tensor
-from ttpfl.data.plan import Applied
+from ttpfl.data.plan import Applied, split
 from ttpfl.errors import DataError
 from ttpfl.util.settings_kit import integer
 
-One = TypeVar("One")
+Item = TypeVar("Item")
 Labels = NDArray[np.int64]
 Part = Literal["train", "validation"]
 
 
 class Labelled(NamedTuple):
-    """Images as a network takes them, and their classes."""
+    """Normalised images and their classes."""
 
     x: Tensor
     y: Tensor
 
 
-def evenly(clients: Sequence[One], count: int) -> list[One]:
-    """So many of them, from all over, since neighbours may be of one domain; all, if there are fewer.
+def evenly(clients: Sequence[Item], count: int) -> list[Item]:
+    """`count` evenly spaced clients, because neighbours may share a domain; all if there are fewer.
 
     >>> evenly("aabbcc", 3)
     ['a', 'b', 'c']
@@ -43,23 +43,23 @@ def evenly(clients: Sequence[One], count: int) -> list[One]:
 
 @dataclass(frozen=True, eq=False)
 class Client(Described):
-    """What is known of any client. Its images are made when they are asked for, and not kept."""
+    """What all clients have in common. Images are produced on demand and not kept."""
 
     id: str
     domain: str
     corruption: Applied | None
     info: DatasetInfo
     take: Callable[[Ids], Array]
-    """Its images by their ids, as bytes."""
+    """Returns images by their ids, as uint8."""
 
     def tensor(self, ids: Ids) -> Tensor:
-        """Images as a network takes them."""
+        """The images `ids`, normalised for a network."""
         return as_tensor(self.take(ids), self.info.mean, self.info.std)
 
 
 @dataclass(frozen=True, eq=False)
 class SourceClient(Client):
-    """A client with labels: data to train with, and data held back to learn rates with."""
+    """A client with labels: training data, and validation data to learn rates with."""
 
     train_ids: Ids
     train_labels: Labels
@@ -67,11 +67,11 @@ class SourceClient(Client):
     validation_labels: Labels
 
     def size(self, part: Part) -> int:
-        """Samples in a part, without making them."""
+        """The number of samples in a part, without loading them."""
         return len(self.train_ids if part == "train" else self.validation_ids)
 
     def train(self) -> Labelled:
-        """The part to train with; where the set says so, changed at random, by torch's generator."""
+        """Training data, augmented with torch's global generator if the data set asks for it."""
         images = self.tensor(self.train_ids)
         if name := self.info.augmentation:
             mean, std = (torch.tensor(three).view(3, 1, 1) for three in (self.info.mean, self.info.std))
@@ -79,23 +79,35 @@ class SourceClient(Client):
         return Labelled(images, torch.from_numpy(self.train_labels))
 
     def validation(self) -> Labelled:
-        """The part for rates and hyper-parameters."""
+        """Validation data, for rates and hyperparameters."""
         return Labelled(self.tensor(self.validation_ids), torch.from_numpy(self.validation_labels))
+
+
+def source_client(ids: Ids, labels: Labels, validation: float, **common: Any) -> SourceClient:
+    """A source client with the images `ids`, split for validation. `labels` are those of all images."""
+    train, held_out = split(ids, validation)
+    return SourceClient(
+        **common,
+        train_ids=train,
+        train_labels=labels[train],
+        validation_ids=held_out,
+        validation_labels=labels[held_out],
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class TargetClient(Client):
-    """A new client: a stream of images. It has no labels, and nothing that it refers to has."""
+    """A new client: a stream of images. No labels can be reached from it."""
 
     ids: Ids
     shuffled: bool = False
-    """Whether `ids` are in random order; otherwise they are in the order of the recording."""
+    """Whether `ids` are in random order instead of the order of recording."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def stream(self, batch_size: int) -> Iterator[Tensor]:
-        """Its images in their order, `batch_size` at a time; the last batch may be smaller."""
+        """Its images in order, in batches of `batch_size`; the last batch may be smaller."""
         integer(1).check(DataError, batch_size=batch_size)
         for start in range(0, len(self.ids), batch_size):
             yield self.tensor(self.ids[start : start + batch_size])
@@ -105,7 +117,7 @@ C = TypeVar("C", bound=Client)
 
 
 class Clients(Sequence[C]):
-    """Clients that are made when they are asked for, so that a million of them cost nothing."""
+    """Clients that are created on access, so that even a million of them take no memory."""
 
     def __init__(self, count: int, make: Callable[[int], C]) -> None:
         self._count, self._make = count, make
@@ -128,14 +140,14 @@ class Population(Described):
     """All clients of an experiment.
 
     >>> from ttpfl.data import federate
-    >>> population, answers, _ = federate("digits", shift="domain", held_out="uci", seed=0)
+    >>> population, target_labels, _ = federate("digits", shift="domain", held_out="uci", seed=0)
     >>> population
     <Population of digits: 30 source clients, 10 target clients>
     >>> client = population.source[0]
     >>> client.id, client.domain, client.train().x.shape
     ('source-0', 'mnist', torch.Size([201, 3, 28, 28]))
     >>> new = population.target[3]
-    >>> [len(batch) for batch in new.stream(batch_size=80)], len(answers[new.id])
+    >>> [len(batch) for batch in new.stream(batch_size=80)], len(target_labels[new.id])
     ([80, 80, 20], 180)
     """
 
@@ -144,16 +156,14 @@ class Population(Described):
     info: DatasetInfo
 
     def __repr__(self) -> str:
-        return (
-            f"<Population of {self.info.name}: {len(self.source)} source clients, "
-            f"{len(self.target)} target clients>"
-        )
+        sizes = f"{len(self.source)} source clients, {len(self.target)} target clients"
+        return f"<Population of {self.info.name}: {sizes}>"
 
 
 class TargetLabels(Mapping[str, Tensor]):
-    """The labels of target clients by client id: for the evaluator, and for nobody else.
+    """The labels of target clients by client id, for evaluation only.
 
-    Clients whose labels nobody knows are not in it.
+    Clients without known labels are left out.
     """
 
     def __init__(
@@ -162,7 +172,7 @@ class TargetLabels(Mapping[str, Tensor]):
         self._target, self._labels = target, labels
 
     def of(self, client: TargetClient) -> Labels | None:
-        """The labels of a client's images in the order of its stream, where they are known."""
+        """The labels of a client's images in stream order, or None if they are unknown."""
         return self._labels(client)
 
     @cached_property
@@ -172,8 +182,8 @@ class TargetLabels(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         labels = self.of(self._target[self._number[name]])
-        assert labels is not None  # else its name would not be known
-        return torch.tensor(labels)  # a copy: nothing that happens to it changes the answers
+        assert labels is not None  # `_number` lists only clients with labels
+        return torch.tensor(labels)  # a copy, so that callers cannot change the labels
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._number)

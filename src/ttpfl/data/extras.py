@@ -1,4 +1,4 @@
-"""Packages that only the data sets need."""
+"""Optional packages, which only data sets need."""
 
 from importlib import import_module, metadata
 from typing import Any
@@ -9,7 +9,7 @@ REMEDY = "install ttpfl with the extra `data`"
 
 
 def extra(module: str) -> Any:
-    """The module of that name, or an error that says how to install it.
+    """Import a module, or raise an error that says how to install it.
 
     >>> extra("no_package.part")
     Traceback (most recent call last):
@@ -24,7 +24,7 @@ def extra(module: str) -> Any:
 
 
 def version_of(distribution: str) -> str:
-    """The installed version, without the cost of an import."""
+    """The installed version, without importing the package."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError as error:

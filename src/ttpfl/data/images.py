@@ -1,4 +1,4 @@
-"""Images with labels and domains, and the facts about the set that they come from."""
+"""Images with labels and domains, and information about their data set."""
 
 import warnings
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class File:
-    """A file as its makers give it out; `path` is its place below the data directory.
+    """A file of a data set; `path` is relative to the data directory.
 
-    Nothing is fetched from an address that does not begin with https, and nothing is kept without its hash.
+    It is downloaded only over https, and kept only if its hash is right.
     """
 
     path: str
@@ -28,51 +28,51 @@ class File:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What there is to know about a data set before loading it. All images are handed out as RGB."""
+    """What is known about a data set before it is loaded. All images become RGB."""
 
     name: str
     title: str
     classes: tuple[str, ...]
-    """Names in the order of the labels; empty where they are found in the user's own data."""
+    """Names in the order of the labels; empty if the user's own data decides."""
     domains: tuple[str, ...]
     image_size: tuple[int, int]
-    """Height and width; (0, 0) where the user's own data decides."""
+    """Height and width; (0, 0) if the user's own data decides."""
     channels: str
-    """How the channels came to be, in words."""
+    """Where the channels come from, in words."""
     mean: Triple
     std: Triple
-    """Of values between 0 and 1, for normalisation."""
+    """Mean and standard deviation of values from 0 to 1, for normalisation."""
     licence: str
     homepage: str
     instructions: str
     """Which files to put where below the data directory, as the end of a sentence."""
     files: tuple[File, ...] = ()
-    """What can be downloaded, with checksums."""
+    """Files to download, with checksums."""
     places: tuple[str, ...] = ()
-    """Where it may lie below the data directory, as patterns; none where nothing needs to be there."""
+    """Patterns of its files below the data directory; empty if it needs none."""
     samples: int | None = None
-    """How many images the complete set has, where that is fixed."""
+    """Number of images of the complete set, if it is fixed."""
     augmentation: str = ""
-    """What is done to pictures at random when they are trained with: domainbed, flips, or nothing."""
+    """Random augmentation of training images: domainbed, flips, or none if empty."""
     defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Defaults of its clients: fields of `PopulationConfig`."""
+    """Defaults for its clients: fields of `PopulationConfig`."""
 
 
 class Described:
-    """Has `info`, which was called `facts` in 0.1."""
+    """Has `info`, which was called `facts` in version 0.1."""
 
     info: DatasetInfo
 
     @property
     def facts(self) -> DatasetInfo:
-        """The old name of `info`."""
+        """Old name of `info`."""
         warnings.warn("facts is now info", DeprecationWarning, stacklevel=2)
         return self.info
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images(Described):
-    """A data set in memory: image `x[i]` shows class `y[i]` in the style of domain `domain[i]`.
+    """A data set in memory: image `x[i]` is of class `y[i]` and domain `domain[i]`.
 
     >>> from ttpfl.data import dataset_info
     >>> Images(np.zeros((2, 28, 28, 3), np.uint8), np.array([3, 9]), np.array([0, 1]), dataset_info("digits"))
@@ -108,7 +108,7 @@ class Images(Described):
 
 
 def check_labels(y: NDArray[np.int64], count: int, classes: int, where: str) -> None:
-    """Raise a DataError unless `y` is one int64 label from 0 to `classes` - 1 for each of `count` images.
+    """Raise a DataError unless `y` has an int64 label from 0 to `classes` - 1 for each of `count` images.
 
     >>> check_labels(np.array([0, 10]), 2, 10, "labels of svhn")
     Traceback (most recent call last):

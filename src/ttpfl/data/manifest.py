@@ -1,15 +1,15 @@
-"""What a population is made of, as a JSON file: written once, compared with every time."""
+"""The manifest describes a population in a JSON file: written once, compared with in later runs."""
 
 import hashlib
 import json
 import math
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,35 +28,37 @@ LISTED = 1000
 COLUMNS = ("id", "domain", "corruption", "severity", "classes", "validation", "sha256")
 
 Row = tuple[str, str, str | None, int, list[int], int, str]
-"""A client: `classes` counts its images of each class, `validation` how many are held back, `sha256` is
-of all its images' ids in its own order."""
+"""A client: `classes` counts its images of each class, `validation` the held-out ones; `sha256` is a hash of
+all image ids in the client's order."""
+C = TypeVar("C", bound=Client)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a population is made of; equal for equal populations."""
+    """What a population consists of; equal for equal populations."""
 
     config: dict[str, Any]
     data: dict[str, Any]
-    """Name, options and number of the images, and a hash of all of them."""
+    """Name and options of the data set, numbers of clients, and a hash of all images."""
     source: list[Row]
     target: list[Row]
     made_with: dict[str, str]
 
     @property
     def digest(self) -> str:
-        """A hash of everything that decides about the clients' images."""
+        """A hash of everything that determines the clients' images."""
         decisive = [self.config, self.data, self.source, self.target]
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the file in one step, one client per line."""
+        """Write the file atomically, one client per line."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with written_in_one_step(path) as file:
             file.write(self._text().encode())
 
     def _text(self) -> str:
+        rows = {"source": self.source, "target": self.target}
         head = {
             "format": FORMAT,
             "made_with": self.made_with,
@@ -64,66 +66,60 @@ class Manifest:
             "data": self.data,
             "columns": COLUMNS,
         }
-        whole = sealed({**head, "source": self.source, "target": self.target})
-        head[CHECKSUM] = whole[CHECKSUM]
+        head[CHECKSUM] = sealed({**head, **rows})[CHECKSUM]
         lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
-        for name, rows in (("source", self.source), ("target", self.target)):
-            lines.append(f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in rows) + "\n]")
+        for name, clients in rows.items():
+            lines.append(f'"{name}": [\n' + ",\n".join(map(json.dumps, clients)) + "\n]")
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def read(path: str | PathLike[str]) -> Manifest:
-    """The manifest in a file."""
+    """Read a manifest from a file."""
     try:
-        found = read_json(path)
-        if found["format"] not in (UNSEALED, FORMAT):
+        content = read_json(path)
+        if content["format"] not in (UNSEALED, FORMAT):
             raise DataError(
-                f"{path} has format {found['format']!r}, but this version reads {FORMAT}: "
+                f"{path} has format {content['format']!r}, but this version reads {FORMAT}: "
                 "make the population again"
             )
-        if found["format"] == UNSEALED and CHECKSUM not in found:
+        if content["format"] == UNSEALED and CHECKSUM not in content:
             warn_of_old_format(str(path))
-        elif not is_sound(found):
+        elif not is_sound(content):
             raise DataError(f"{path} is damaged (its checksum does not match): make the population again")
-        rows = {part: [_read_row(row) for row in found[part]] for part in ("source", "target")}
-        config, data, versions = (dict(found[part]) for part in ("setting", "data", "made_with"))
-        return Manifest(
-            config,
-            {**data, "name": data["name"], "options": dict(data["options"])},
-            **rows,
-            made_with=versions,
-        )
+        source, target = ([_read_row(row) for row in content[part]] for part in ("source", "target"))
+        config, data, versions = (dict(content[part]) for part in ("setting", "data", "made_with"))
+        data |= {"name": data["name"], "options": dict(data["options"])}
+        return Manifest(config, data, source, target, versions)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, TtpflError):
             raise
-        raise DataError(f"{path} is not a sound manifest ({error!r}): make the population again") from error
+        raise DataError(f"{path} is not a valid manifest ({error!r}): make the population again") from error
 
 
 def _read_row(values: list[Any]) -> Row:
-    name, domain, corruption, severity, classes, held_back, ids = values
-    return (name, domain, corruption, severity, classes, held_back, ids)
+    if len(values) != len(COLUMNS):
+        raise ValueError(f"a client has {len(values)} values instead of {len(COLUMNS)}")
+    return cast(Row, tuple(values))
 
 
 def describe(
-    population: Population, answers: TargetLabels, config: dict[str, Any], data: dict[str, Any]
+    population: Population, target_labels: TargetLabels, config: dict[str, Any], data: dict[str, Any]
 ) -> Manifest:
-    """What a population is made of, looked up in the population itself.
+    """The manifest of a population, computed from its clients.
 
-    Of more than `LISTED` clients that draw their images anew each time, only so many are listed, evenly
-    spaced: what they draw follows from the setting, and it would be drawn wrongly for those as well.
+    If clients draw their images on access and there are more than `LISTED`, only about that many are listed,
+    evenly spaced: an error in the draw would show in those too.
     """
-    few = LISTED if config.get("replacement") else None
-    source = [_source_row(population.source[number]) for number in _listed(len(population.source), few)]
-    target = [
-        _row(client, answers.of(client), client.ids, 0)
-        for client in map(population.target.__getitem__, _listed(len(population.target), few))
-    ]
+    sampled = bool(config.get("replacement"))
+    source = [_source_row(client) for client in _listed(population.source, sampled)]
+    targets = _listed(population.target, sampled)
+    target = [_row(client, target_labels.of(client), client.ids, 0) for client in targets]
     sizes = {"source_clients": len(population.source), "target_clients": len(population.target)}
     return Manifest(config, {**data, **sizes}, source, target, made_with())
 
 
-def _listed(clients: int, few: int | None) -> Iterable[int]:
-    return range(0, clients, 1 if few is None else math.ceil(clients / few))
+def _listed(clients: Sequence[C], sampled: bool) -> Sequence[C]:
+    return clients[:: math.ceil(len(clients) / LISTED)] if sampled else clients
 
 
 def _source_row(client: SourceClient) -> Row:
@@ -132,20 +128,20 @@ def _source_row(client: SourceClient) -> Row:
     return _row(client, labels, ids, len(client.validation_ids))
 
 
-def _row(client: Client, labels: Labels | None, ids: Ids, held_back: int) -> Row:
+def _row(client: Client, labels: Labels | None, ids: Ids, held_out: int) -> Row:
     classes = len(client.info.classes)
     counts = [] if labels is None else np.bincount(labels, minlength=classes).tolist()
     corruption, severity = client.corruption or (None, 0)
-    return (client.id, client.domain, corruption, severity, counts, held_back, sha256([ids]))
+    return (client.id, client.domain, corruption, severity, counts, held_out, sha256([ids]))
 
 
 def made_with() -> dict[str, str]:
-    """The versions that decide about random numbers."""
+    """The versions that random numbers depend on."""
     return {"ttpfl": __version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def sha256(arrays: Iterable[NDArray[Any]]) -> str:
-    """A hash of the arrays' kinds, shapes and values, the same on every machine.
+    """A hash of the arrays' types, shapes and values, the same on every machine.
 
     >>> sha256([np.arange(3)])[:16]
     '129d7c8430eea69d'
@@ -171,29 +167,30 @@ def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(dict(values), default=plain)))
 
 
-def compare(expected: Manifest, found: Manifest, path: object) -> None:
-    """Raise a DataError that says what is different from the manifest at `path`."""
+def compare(expected: Manifest, made: Manifest, path: object) -> None:
+    """Raise a DataError that names the first difference from the manifest at `path`."""
+    for difference in _differences(expected, made):
+        before, now = (
+            ", ".join(f"{name} {version}" for name, version in versions.items())
+            for versions in (expected.made_with, made_with())
+        )
+        raise DataError(
+            f"this is not the population of {path}: {difference} (made with {before}; this is {now}). "
+            "Restore the data and versions it was made with, or delete the file if the change is intended"
+        )
+
+
+def _differences(expected: Manifest, made: Manifest) -> Iterator[str]:
     for name in ("data", "config"):
-        before, now = getattr(expected, name), getattr(found, name)
+        before, now = getattr(expected, name), getattr(made, name)
         for key in {**before, **now}:
             if before.get(key) != now.get(key):
-                raise _different(
-                    path, expected, f"{key} of the {name} was {before.get(key)!r}, it is {now.get(key)!r}"
-                )
+                yield f"{key} of the {name} was {before.get(key)!r}, it is {now.get(key)!r}"
     for part in ("source", "target"):
-        before, now = getattr(expected, part), getattr(found, part)
+        before, now = getattr(expected, part), getattr(made, part)
         if len(before) != len(now):
-            raise _different(path, expected, f"there were {len(before)} {part} clients, there are {len(now)}")
+            yield f"there were {len(before)} {part} clients, there are {len(now)}"
         for old, new in zip(before, now, strict=True):
             for column, was, is_ in zip(COLUMNS, old, new, strict=True):
                 if was != is_:
-                    raise _different(path, expected, f"{column} of client {old[0]} was {was}, it is {is_}")
-
-
-def _different(path: object, expected: Manifest, what: str) -> DataError:
-    before = ", ".join(f"{name} {version}" for name, version in expected.made_with.items())
-    now = ", ".join(f"{name} {version}" for name, version in made_with().items())
-    return DataError(
-        f"this is not the population of {path}: {what} (made with {before}; this is {now}). Restore the "
-        "data and versions it was made with, or delete the file if the change is meant"
-    )
+                    yield f"{column} of client {old[0]} was {was}, it is {is_}"

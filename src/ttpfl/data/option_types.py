@@ -1,6 +1,6 @@
-"""Types of options that data sets have; each carries its rule, so that nothing is loaded to find a mistake.
+"""Types of data set options, with rules that are checked before anything is loaded.
 
-Your own data set can do the same, with a rule or with a function that is called as `check(name, value)`.
+Your own data sets can use them too, or add rules or functions `check(name, value)`.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from ttpfl.util.settings_kit import BOOLEAN, Rule, integer
 def _are_names(value: Any) -> bool:
     if value is None:
         return True
-    listed = isinstance(value, Sequence) and not isinstance(value, str)  # a string is a sequence of strings
-    return listed and all(isinstance(one, str) for one in value)
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)  # a string is a sequence too
+    return is_list and all(isinstance(name, str) for name in value)
 
 
 Truth = Annotated[bool, BOOLEAN]

@@ -1,17 +1,14 @@
-"""The user's own clients as a population: they are what they are, only a part is held back."""
+"""A population of the user's own clients, which are only split into training and validation data."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ttpfl.data.client_arrays import ClientArrays
-from ttpfl.data.clients import Clients, Population, SourceClient, TargetClient, TargetLabels
+from ttpfl.data.clients import Clients, Population, SourceClient, TargetClient, TargetLabels, source_client
 from ttpfl.data.division import SMALLEST
-from ttpfl.data.partition import Ids
 from ttpfl.data.pixels import Array
-from ttpfl.data.plan import split
 from ttpfl.data.population_config import PopulationConfig
 from ttpfl.errors import DataError
 from ttpfl.util.settings_kit import check_known
@@ -20,7 +17,7 @@ CHOICES = ("validation", "seed")
 
 
 def own_config(choices: Mapping[str, Any]) -> dict[str, Any]:
-    """The choices that there are for clients that exist already, checked.
+    """The options that apply to existing clients, checked.
 
     >>> own_config({"shift": "label"})
     Traceback (most recent call last):
@@ -36,42 +33,32 @@ def own_config(choices: Mapping[str, Any]) -> dict[str, Any]:
 def own_population(data: ClientArrays, validation: float, seed: int) -> tuple[Population, TargetLabels]:
     """The clients under their own names; images of source clients are shuffled before the split.
 
-    Target clients keep the order that their images came in: it may mean something.
+    Images of target clients stay in order, because the order may be meaningful.
     """
-    names, targets = list(data.source), list(data.target)
+    source_names, target_names = list(data.source), list(data.target)
     for name, client in data.source.items():
         if len(client.x) < SMALLEST:
             raise DataError(
-                f"source client {name!r} has {len(client.x)} image, but one to train with and one to "
-                "validate with are the least: leave it out"
+                f"source client {name!r} has {len(client.x)} image, but needs at least one for training and "
+                "one for validation: leave it out"
             )
 
+    def common(name: str, x: Array) -> dict[str, Any]:
+        # `take` is bound to the pixels alone: labels of target clients must stay out of reach.
+        return {"id": name, "domain": name, "corruption": None, "info": data.info, "take": x.__getitem__}
+
     def source(number: int) -> SourceClient:
-        name = names[number]
+        name = source_names[number]
         x, y = data.source[name]
-        assert y is not None  # ClientArrays made sure of it
+        assert y is not None  # checked by ClientArrays
         order = np.random.default_rng((seed, number)).permutation(len(x))
-        train, held_back = split(order, validation)
-        return SourceClient(
-            id=name,
-            domain=name,
-            corruption=None,
-            info=data.info,
-            take=partial(_taken, x),
-            train_ids=train,
-            train_labels=y[train],
-            validation_ids=held_back,
-            validation_labels=y[held_back],
-        )
+        return source_client(order, y, validation, **common(name, x))
 
     def target(number: int) -> TargetClient:
-        name = targets[number]
+        name = target_names[number]
         x = data.target[name].x
-        return TargetClient(name, name, None, data.info, partial(_taken, x), np.arange(len(x)))
+        return TargetClient(**common(name, x), ids=np.arange(len(x)))
 
-    population = Population(Clients(len(names), source), Clients(len(targets), target), data.info)
+    clients = Clients(len(source_names), source), Clients(len(target_names), target)
+    population = Population(*clients, data.info)
     return population, TargetLabels(population.target, lambda client: data.target[client.id].y)
-
-
-def _taken(x: Array, ids: Ids) -> Array:
-    return x[ids]

@@ -1,13 +1,13 @@
-"""How unevenly classes are spread over clients: each way gives clients x classes weights.
+"""How classes are spread over clients: each partition is a matrix of weights, clients x classes.
 
-`allocate` turns weights into images: client k gets the part weights[k, c] / weights[:, c].sum() of the
-images of class c.
+Client k gets the fraction weights[k, c] / weights[:, c].sum() of the images of class c.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ttpfl.errors import DataError
@@ -17,25 +17,27 @@ Weights = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 
-class Partition(Protocol):
+@dataclass(frozen=True)
+class Partition:
     """A way to spread classes over clients."""
 
-    by_class: ClassVar[bool]
-    """Whether classes are told apart at all."""
-    every_class: ClassVar[bool]
-    """Whether it is a promise that every client has images of every class."""
+    by_class: ClassVar[bool] = True
+    """Whether it depends on classes."""
+    every_class: ClassVar[bool] = True
+    """Whether every client must have images of every class."""
 
-    def weights(self, clients: int, classes: int, random: np.random.Generator) -> Weights:
-        """How much of each class each client gets, in any unit; of shape (clients, classes)."""
+    def weights(self, clients: int, classes: int, random: Generator) -> Weights:
+        """Relative shares of shape (clients, classes); equal by default."""
+        return np.ones((clients, classes))
 
 
 @dataclass(frozen=True)
-class Step:
-    """Every client has `majors` classes of which it gets `ratio` times as many images as of the others.
+class Step(Partition):
+    """Every client has `majors` classes with `ratio` times as many images as the others.
 
-    Majors are distinct, and all classes are majors equally often (as nearly as the numbers allow). With
-    `repeat_majors` they are instead all ordered tuples of classes in turn, as in the implementation of the
-    paper's authors: with two majors, one client in `classes` has the same class twice.
+    Majors are distinct, and all classes are majors about equally often. With `repeat_majors`, they are all
+    ordered tuples of classes in turn, as in the paper authors' implementation: with two majors, one client
+    in `classes` has the same class twice.
 
     >>> Step(majors=1, ratio=4).weights(2, 2, np.random.default_rng(0))
     array([[1., 4.],
@@ -45,28 +47,26 @@ class Step:
     majors: int = 2
     ratio: float = 16.0
     repeat_majors: bool = False
-    by_class: ClassVar[bool] = True
-    every_class: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         integer(1).check(DataError, majors=self.majors)
-        # A smaller ratio would make minors of majors.
+        # With a ratio below 1, majors would be rarer than the other classes.
         number("of at least 1", lambda ratio: ratio >= 1).check(DataError, ratio=self.ratio)
 
-    def weights(self, clients: int, classes: int, random: np.random.Generator) -> Weights:
-        """1, plus `ratio` - 1 for each time that the class is a major of the client."""
+    def weights(self, clients: int, classes: int, random: Generator) -> Weights:
+        """1, plus `ratio` - 1 for each time that a class is a major of the client."""
         if not self.repeat_majors and self.majors > classes:
             raise DataError(f"majors is {self.majors}, but there are only {classes} classes")
         if self.repeat_majors and classes**self.majors >= 2**62:
-            raise DataError(f"majors is {self.majors}: so many tuples of {classes} classes cannot be counted")
+            raise DataError(f"majors is {self.majors}: there are too many tuples of {classes} classes")
         draw = self._tuples if self.repeat_majors else self._balanced
         weights = np.ones((clients, classes))
         for major in draw(clients, classes, random).T:
             weights[np.arange(clients), major] += self.ratio - 1
         return weights
 
-    def _balanced(self, clients: int, classes: int, random: np.random.Generator) -> Ids:
-        """For each client in turn the classes that were chosen least often so far, ties at random."""
+    def _balanced(self, clients: int, classes: int, random: Generator) -> Ids:
+        """For each client in turn, the classes chosen least often so far; ties at random."""
         used = np.zeros(classes, np.int64)
         majors = np.empty((clients, self.majors), np.int64)
         for client in range(clients):
@@ -74,15 +74,15 @@ class Step:
             used[majors[client]] += 1
         return random.permutation(majors)
 
-    def _tuples(self, clients: int, classes: int, random: np.random.Generator) -> Ids:
-        """The digits of a number to the base `classes` are one tuple."""
+    def _tuples(self, clients: int, classes: int, random: Generator) -> Ids:
+        """Consecutive numbers, whose digits to the base `classes` are the tuples."""
         numbers = random.permutation(clients) + int(random.integers(classes**self.majors))
         return numbers[:, None] // classes ** np.arange(self.majors) % classes
 
 
 @dataclass(frozen=True)
-class Dirichlet:
-    """Every client's class frequencies are drawn from a Dirichlet distribution: a small `alpha` is uneven.
+class Dirichlet(Partition):
+    """Every client's class frequencies are drawn from a Dirichlet distribution; a small `alpha` is uneven.
 
     >>> Dirichlet(0.3).weights(2, 3, np.random.default_rng(0)).round(2)
     array([[0.28, 0.  , 0.72],
@@ -90,51 +90,36 @@ class Dirichlet:
     """
 
     alpha: float = 0.5
-    by_class: ClassVar[bool] = True
     every_class: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         POSITIVE.check(DataError, alpha=self.alpha)
 
-    def weights(self, clients: int, classes: int, random: np.random.Generator) -> Weights:
+    def weights(self, clients: int, classes: int, random: Generator) -> Weights:
         """One draw per client."""
         return random.dirichlet(np.full(classes, self.alpha), clients)
 
 
 @dataclass(frozen=True)
-class Stratified:
-    """Every client has the class frequencies of the whole."""
-
-    by_class: ClassVar[bool] = True
-    every_class: ClassVar[bool] = True
-
-    def weights(self, clients: int, classes: int, random: np.random.Generator) -> Weights:
-        """All the same."""
-        return np.ones((clients, classes))
+class Stratified(Partition):
+    """Every client has the class frequencies of the data set."""
 
 
 @dataclass(frozen=True)
-class Iid:
-    """Images are dealt out at random, whatever they show."""
+class Iid(Partition):
+    """Images are dealt out at random, regardless of class."""
 
     by_class: ClassVar[bool] = False
     every_class: ClassVar[bool] = False
 
-    def weights(self, clients: int, classes: int, random: np.random.Generator) -> Weights:
-        """All the same; `classes` is 1, for they are not told apart."""
-        return np.ones((clients, classes))
+
+PARTITIONS: dict[str, type[Partition]] = {
+    "step": Step, "dirichlet": Dirichlet, "stratified": Stratified, "iid": Iid,
+}  # fmt: skip
 
 
-PARTITIONS: dict[str, type[Step] | type[Dirichlet] | type[Stratified] | type[Iid]] = {
-    "step": Step,
-    "dirichlet": Dirichlet,
-    "stratified": Stratified,
-    "iid": Iid,
-}
-
-
-def relative_sizes(clients: int, skew: float, random: np.random.Generator) -> Weights:
-    """Sizes of clients around 1: log-normal with a standard deviation of the logarithm of `skew`.
+def relative_sizes(clients: int, skew: float, random: Generator) -> Weights:
+    """Sizes of clients around 1: log-normal, where `skew` is the standard deviation of the logarithm.
 
     >>> relative_sizes(3, 0.0, np.random.default_rng(0))
     array([1., 1., 1.])
@@ -142,20 +127,19 @@ def relative_sizes(clients: int, skew: float, random: np.random.Generator) -> We
     return random.lognormal(-(skew**2) / 2, skew, clients)
 
 
-def whole(shares: Weights, total: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Whole numbers in proportion to `shares` that add up to `total`.
+def apportion(shares: Weights, total: int, random: Generator) -> NDArray[np.int64]:
+    """Integers in proportion to `shares` that add up to `total`.
 
-    Those with the largest remainder are rounded up, ties at random. Where all shares are 0 (a Dirichlet
-    distribution with a small alpha can give too little for a number), one of them at random has everything.
+    Those with the largest remainder are rounded up, ties at random. If all shares are 0 (a Dirichlet draw
+    with a small alpha can underflow), a random one gets everything.
 
-    >>> whole(np.array([1.0, 1.0, 4.0]), 11, np.random.default_rng(0))
+    >>> apportion(np.array([1.0, 1.0, 4.0]), 11, np.random.default_rng(0))
     array([2, 2, 7])
     """
     if not shares.any():
         shares = np.arange(len(shares)) == random.integers(len(shares))
     exact = shares / shares.sum() * total
-    # What is a whole number up to rounding errors is that number.
-    counts = np.floor(exact + 1e-9).astype(np.int64)
+    counts = np.floor(exact + 1e-9).astype(np.int64)  # integers up to rounding errors stay
     remainder = np.round(exact - counts, 9)
     ties = random.random(len(shares))
     counts[np.lexsort((ties, -remainder))[: total - counts.sum()]] += 1

@@ -1,4 +1,4 @@
-"""Pictures of all kinds to uint8 RGB arrays of one size."""
+"""Decode images of all formats to uint8 RGB arrays."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -21,18 +21,21 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", "
 
 Size = tuple[int, int]
 
-_ORIENTATION = 0x0112  # the Exif tag for how the camera was held
+_ORIENTATION = 0x0112  # Exif tag
 
 
 class Unreadable(NamedTuple):
-    """A picture that could not be decoded, and why."""
+    """An image that cannot be decoded, and the reason."""
 
     path: Path
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.path} ({self.reason})"
+
 
 def pictures_in(folder: Path) -> list[Path]:
-    """The picture files directly in `folder`, by name; everything else in there is none of our business."""
+    """The image files directly in `folder`, sorted by name; other files are ignored."""
     return sorted(
         path
         for path in folder.iterdir()
@@ -41,9 +44,9 @@ def pictures_in(folder: Path) -> list[Path]:
 
 
 def pictures_below(folder: Path) -> Iterator[Path]:
-    """The pictures in `folder`, then those in its folders, all by name; one folder is listed at a time.
+    """The images in `folder`, then those in its subfolders, by name, one folder at a time.
 
-    Hidden folders are left out, and those that are links, which could lead in circles.
+    Hidden folders and symbolic links, which could form cycles, are left out.
     """
     yield from pictures_in(folder)
     for inner in sorted(folder.iterdir()):
@@ -52,7 +55,7 @@ def pictures_below(folder: Path) -> Iterator[Path]:
 
 
 def as_size(size: int | Size | None) -> Size | None:
-    """Height and width, from one number or two.
+    """Height and width from one or two numbers.
 
     >>> as_size(32), as_size((24, 32))
     ((32, 32), (24, 32))
@@ -65,42 +68,42 @@ def as_size(size: int | Size | None) -> Size | None:
     return pair[0], pair[1]
 
 
-class _Room:
-    """Memory for decoded pictures, shared by all threads: however many there are, they take turns.
+class _MemoryBudget:
+    """Memory for decoded images, shared by all threads: enough for two images of the largest allowed size.
 
-    There is room for two pictures at the limit. One that finds no room waits until others are done.
+    A thread whose image does not fit waits for others.
     """
 
     def __init__(self) -> None:
-        self._taken, self._changed = 0, Condition()
+        self._used, self._changed = 0, Condition()
 
     @contextmanager
-    def room_for(self, picture: Any) -> Iterator[None]:
+    def reserve(self, picture: Any) -> Iterator[None]:
         size, most = _decoded_size(picture), 2 * PICTURE.value
         with self._changed:
-            self._changed.wait_for(lambda: not self._taken or self._taken + size <= most)
-            self._taken += size
+            self._changed.wait_for(lambda: not self._used or self._used + size <= most)
+            self._used += size
         try:
             yield
         finally:
             with self._changed:
-                self._taken -= size
+                self._used -= size
                 self._changed.notify_all()
 
 
-_DECODED = _Room()
+_DECODED = _MemoryBudget()
 
 
 def _decoded_size(picture: Any) -> int:
-    """Bytes, of which pillow takes four per pixel; a LimitError if there are too many."""
+    """Size in bytes, four per pixel in pillow; a LimitError if it is too large."""
     size = 4 * int(picture.width) * int(picture.height)
     PICTURE.check(size, "the picture, decoded,")
     return size
 
 
 def decode(paths: Iterable[Path], size: Size | None) -> Iterator[NDArray[np.uint8] | Unreadable]:
-    """The pictures in the order of `paths`, decoded in parallel (pillow releases Python's lock)."""
-    extra("PIL.Image")  # a missing package is one error, not one per picture
+    """Decode images in the order of `paths`, in parallel threads (pillow releases the GIL)."""
+    extra("PIL.Image")  # a missing package is one error, not one per image
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from pool.map(lambda path: _decode(path, size), paths)
 
@@ -110,21 +113,21 @@ def _decode(path: Path, size: Size | None) -> NDArray[np.uint8] | Unreadable:
         with (
             open_regular(path) as file,
             extra("PIL.Image").open(file) as picture,
-            _DECODED.room_for(picture),
-            closing(picture),  # gives its memory back before its room is free again
+            _DECODED.reserve(picture),
+            closing(picture),  # frees its memory before the budget
         ):
             return as_rgb(picture, size)
-    except Exception as error:  # junk can fail in any way inside the decoders
+    except Exception as error:  # the decoders can fail in any way
         return Unreadable(path, str(error).replace(str(path), path.name) or type(error).__name__)
 
 
 def as_rgb(picture: Any, size: Size | None) -> NDArray[np.uint8]:
-    """A pillow image upright, on white where it is transparent, and of the given size."""
+    """A pillow image as an array: upright, on white where transparent, resized to `size`."""
     image = extra("PIL.Image")
-    _decoded_size(picture)  # nothing is decoded yet
+    _decoded_size(picture)  # before anything is decoded
     if picture.mode.startswith(("I", "F")):
         raise DataError(f"more than 8 bits per channel (mode {picture.mode}): convert it to 8 bits first")
-    if picture.getexif().get(_ORIENTATION, 1) != 1:  # else it would be copied for nothing
+    if picture.getexif().get(_ORIENTATION, 1) != 1:  # avoids a needless copy
         picture = extra("PIL.ImageOps").exif_transpose(picture)
     if picture.mode != "RGB" or "transparency" in picture.info:
         picture = _flat(picture)
@@ -137,7 +140,7 @@ def as_rgb(picture: Any, size: Size | None) -> NDArray[np.uint8]:
 
 
 def _flat(picture: Any) -> Any:
-    """On white where it is transparent, as RGB. Band by band: no whole picture in between."""
+    """RGB, on white where transparent. Band by band, to avoid another full copy."""
     image = extra("PIL.Image")
     flat = image.new("RGB", picture.size)
     for box in _bands(picture):
@@ -150,22 +153,22 @@ def _flat(picture: Any) -> Any:
 
 
 def _bands(picture: Any) -> Iterator[tuple[int, int, int, int]]:
-    """Boxes of full width, about a megabyte of pixels each, from top to bottom."""
+    """Boxes of full width with about a megabyte of pixels each, from top to bottom."""
     height = max(1, 2**18 // max(1, picture.width))
     for top in range(0, picture.height, height):
         yield 0, top, picture.width, min(top + height, picture.height)
 
 
 def resized(x: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
-    """Gray (N, H, W) or RGB (N, H, W, 3) images as RGB of the given size.
+    """Resize gray (N, H, W) or RGB (N, H, W, 3) images, and convert them to RGB.
 
     >>> resized(np.full((2, 16, 16), 7, np.uint8), (28, 28)).shape
     (2, 28, 28, 3)
     """
     if x.shape[1:3] != size:
         image = extra("PIL.Image")
-        smaller = np.empty((len(x), *size, *x.shape[3:]), np.uint8)
+        new = np.empty((len(x), *size, *x.shape[3:]), np.uint8)
         for index, pixels in enumerate(x):
-            smaller[index] = image.fromarray(pixels).resize(size[::-1], image.Resampling.BILINEAR)
-        x = smaller
+            new[index] = image.fromarray(pixels).resize(size[::-1], image.Resampling.BILINEAR)
+        x = new
     return x if x.ndim == 4 else np.repeat(x[..., None], 3, axis=3)

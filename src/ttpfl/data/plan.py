@@ -1,4 +1,4 @@
-"""Who has what: from a setting and labels to the images and the corruption of each client."""
+"""The plan of a population: which images and which corruption each client has."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,13 +15,13 @@ from ttpfl.data.population_config import PopulationConfig
 from ttpfl.errors import DataError
 from ttpfl.util.settings_kit import check_known
 
-SAMPLES_DRAWN = 200  # of a client, with replacement, if nothing is asked for
-# What a random number is for: numbers for different purposes never depend on each other.
+SAMPLES_DRAWN = 200  # default size of a client, with replacement
+# Purposes of random numbers: each has its own generator, so that none affects another.
 _DEAL, _SEPARATE, _DRAW, _CORRUPTION = range(4)
 
 
 class Applied(NamedTuple):
-    """The corruption that a client's camera has."""
+    """The corruption of a client's images."""
 
     name: str
     severity: int
@@ -54,7 +54,7 @@ class Plan:
         return self.parts[part], client - int(self._ends[part - 1] if part else 0)
 
     def name(self, client: int) -> str:
-        """What the client is called.
+        """The name of a client.
 
         >>> Plan(PopulationConfig(), (), sources=240).name(241)
         'target-1'
@@ -62,26 +62,26 @@ class Plan:
         return f"source-{client}" if client < self.sources else f"target-{client - self.sources}"
 
     def domain(self, client: int) -> str:
-        """The domain that its images come from."""
+        """The domain of its images."""
         return self._find(client)[0].domain
 
     def ids(self, client: int) -> Ids:
-        """Its images, in its own order."""
+        """The ids of its images, in its order."""
         part, number = self._find(client)
         return part.division[number]
 
     def corruption(self, client: int) -> Applied | None:
-        """What its camera does to the images, where the shift is in the features."""
+        """The corruption of its images, if the shift is in the features."""
         if not self.config.kind.features:
             return None
-        own = client < self.sources or self.config.in_distribution
-        names = SOURCE_CORRUPTIONS if own else TARGET_CORRUPTIONS
+        is_source = client < self.sources
+        names = SOURCE_CORRUPTIONS if is_source or self.config.in_distribution else TARGET_CORRUPTIONS
         random = np.random.default_rng((self.config.seed, _CORRUPTION, client))
         return Applied(names[random.integers(len(names))], int(random.integers(1, 6)))
 
 
 def check_separate(divided: Plan) -> None:
-    """Raise a DataError if an image is in two clients (with replacement: in a source and a target client).
+    """Raise a DataError if two clients share an image (with replacement: a source and a target client).
 
     >>> from ttpfl.data.division import Dealt
     >>> shared = Dealt(np.array([4, 7, 4]), ends=np.array([1, 3]))
@@ -90,26 +90,24 @@ def check_separate(divided: Plan) -> None:
         ...
     ttpfl.errors.DataError: image 4 is in more than one client
     """
-    # With replacement source and target clients are different parts, each with a pool of its own.
-    ids, times = np.unique(
-        np.concatenate([part.division.reach for part in divided.parts]), return_counts=True
-    )
-    if times.max() > 1:
-        raise DataError(f"image {ids[times.argmax()]} is in more than one client")
+    # With replacement, source and target clients are different parts with separate pools.
+    ids, counts = np.unique(np.concatenate([p.division.reach for p in divided.parts]), return_counts=True)
+    if counts.max() > 1:
+        raise DataError(f"image {ids[counts.argmax()]} is in more than one client")
 
 
 def split(ids: Ids, validation: float) -> tuple[Ids, Ids]:
-    """A source client's images for training and for validation: at least one for each.
+    """Split a source client's images for training and validation, with at least one for each.
 
     >>> split(np.arange(5), 0.2)
     (array([0, 1, 2, 3]), array([4]))
     """
-    held_back = min(max(1, round(validation * len(ids))), len(ids) - 1)
-    return ids[: len(ids) - held_back], ids[len(ids) - held_back :]
+    train = len(ids) - min(max(1, round(validation * len(ids))), len(ids) - 1)
+    return ids[:train], ids[train:]
 
 
 def plan(images: Images, config: PopulationConfig) -> Plan:
-    """Divide the images over clients.
+    """Divide the images among clients.
 
     >>> from ttpfl.data import load
     >>> made = plan(load("digits"), PopulationConfig(shift="domain", held_out="uci"))
@@ -126,8 +124,8 @@ def plan(images: Images, config: PopulationConfig) -> Plan:
     if not config.replacement:
         parts = [Part(domain, _divided(Pool.of(labels, classes), clients, config, 0))]
     else:
-        part = config.target_clients / clients
-        source, target = _separated(Pool.of(labels, classes), labels, part, config.seed)
+        fraction = config.target_clients / clients
+        source, target = _separated(Pool.of(labels, classes), labels, fraction, config.seed)
         parts = [
             Part(domain, _divided(source, config.source_clients, config, 0)),
             Part(domain, _divided(target, config.target_clients, config, 1)),
@@ -136,12 +134,12 @@ def plan(images: Images, config: PopulationConfig) -> Plan:
 
 
 def _by_domain(images: Images, config: PopulationConfig, labels: NDArray[np.int64], classes: int) -> Plan:
-    """Source clients in all domains but the one that is held out, which has the target clients."""
+    """Target clients in the held-out domain, source clients in all others."""
     domains = images.info.domains
     if len(domains) < 2:
-        raise DataError(f"{images.info.name} has one domain only: choose another shift than 'domain'")
+        raise DataError(f"{images.info.name} has only one domain: choose a shift other than 'domain'")
     if config.held_out is None:
-        raise DataError(f"which domain is held out? Pass held_out=, one of: {', '.join(domains)}")
+        raise DataError(f"shift='domain' needs held_out=, one of: {', '.join(domains)}")
     check_known("domain", config.held_out, domains, DataError)
     parts = []
     for number in sorted(range(len(domains)), key=lambda number: domains[number] == config.held_out):
@@ -165,10 +163,10 @@ def _divided(pool: Pool, clients: int, config: PopulationConfig, number: int) ->
 
 
 def _separated(pool: Pool, labels: NDArray[np.int64], target: float, seed: int) -> tuple[Pool, Pool]:
-    """Two pools, of which the second has the part `target` of every class."""
+    """Two pools; the second has the fraction `target` of every class."""
     random = np.random.default_rng((seed, _SEPARATE))
     shuffled = [random.permutation(ids) for ids in pool.by_class()]
     cuts = [round((1 - target) * len(ids)) for ids in shuffled]
-    first = np.concatenate([ids[:cut] for ids, cut in zip(shuffled, cuts, strict=True)])
-    second = np.concatenate([ids[cut:] for ids, cut in zip(shuffled, cuts, strict=True)])
-    return Pool.of(labels, len(shuffled), first), Pool.of(labels, len(shuffled), second)
+    halves = zip(*(np.split(ids, [cut]) for ids, cut in zip(shuffled, cuts, strict=True)), strict=True)
+    first, second = (Pool.of(labels, len(shuffled), np.concatenate(half)) for half in halves)
+    return first, second

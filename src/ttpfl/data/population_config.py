@@ -1,4 +1,4 @@
-"""What is asked of a population: kind of shift, numbers of clients, seed."""
+"""The configuration of a population: kind of shift, numbers of clients, seed."""
 
 import os
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Count = Annotated[int, integer(1)]
 
 
 class Shift(NamedTuple):
-    """In what clients differ from each other, and target clients from source clients."""
+    """How clients differ from each other, and target clients from source clients."""
 
     labels: bool
     features: bool
@@ -34,7 +34,7 @@ SHIFTS = {
 
 @dataclass(frozen=True)
 class PopulationConfig:
-    """All choices from which, with the images, a population follows; by default the paper's for CIFAR-10.
+    """All settings that, with the images, determine a population. Defaults: the paper's for CIFAR-10.
 
     >>> PopulationConfig(shift="label", seed=3).partition_rule
     Step(majors=2, ratio=16.0, repeat_majors=False)
@@ -49,31 +49,31 @@ class PopulationConfig:
     source_clients: Count = 240
     target_clients: Count = 60
     clients_per_domain: Count = 10
-    """Instead of the two above, where the shift is domain."""
+    """For domain shift, instead of the two above."""
     held_out: str | None = None
-    """The domain of the target clients, where the shift is domain."""
-    samples: Annotated[int, integer(2)] | None = None  # one to train with, one to validate with
-    """Images of each client; None deals out all there are (with replacement: 200)."""
+    """For domain shift: the domain of the target clients."""
+    samples: Annotated[int, integer(2)] | None = None  # training and validation
+    """Images of each client; None deals out all images (with replacement: 200)."""
     partition: str | None = None
-    """step, dirichlet, stratified or iid; None means step where the shift is in the labels, and iid else."""
+    """step, dirichlet, stratified or iid; None means step if the shift is in the labels, otherwise iid."""
     majors: int = 2
     """Step: frequent classes of each client."""
     ratio: float = 16.0
-    """Step: how much more frequent they are."""
+    """Step: how many times more frequent they are."""
     repeat_majors: bool = False
-    """Step: all ordered tuples of classes as in the authors' implementation, also with a class twice."""
+    """Step: all ordered tuples of classes, even with repeated classes, as in the authors' implementation."""
     alpha: float = 0.5
-    """Dirichlet: small is uneven."""
+    """Dirichlet: concentration; small values are uneven."""
     quantity_skew: Annotated[float, number("of at least 0 and below 10", lambda skew: 0 <= skew < 10)] = 0.0
-    """Standard deviation of the logarithm of the clients' sizes; 0 makes them alike."""
+    """Standard deviation of the logarithm of the clients' sizes; 0 means equal sizes."""
     in_distribution: bool = False
-    """Whether target clients have the corruptions of source clients instead of others."""
+    """Whether target clients have the same corruptions as source clients."""
     validation: Annotated[float, PROBABILITY] = 0.2
-    """The part of a source client's images that is kept for rates and hyper-parameters."""
+    """Fraction of a source client's images held out for rates and hyperparameters."""
     replacement: bool = False
-    """Whether different clients may have the same image (never a source and a target client)."""
+    """Whether clients can share images (never a source and a target client)."""
     frost_textures: str | None = None
-    """A folder of pictures for the corruption frost, instead of the built-in texture."""
+    """Folder of images for the corruption frost, instead of the built-in texture."""
     seed: Annotated[int, integer(0)] = 0
 
     def __post_init__(self) -> None:
@@ -85,26 +85,24 @@ class PopulationConfig:
             raise DataError(
                 f"held_out is {self.held_out!r}, but the shift is {self.shift}: use shift='domain'"
             )
-        _ = self.partition_rule  # its own checks
+        _ = self.partition_rule  # has further checks
 
     @property
     def kind(self) -> Shift:
-        """In what clients differ."""
+        """How clients differ."""
         return SHIFTS[self.shift]
 
     @property
     def partition_rule(self) -> Partition:
         """How classes are spread."""
         default = "step" if self.kind.labels else "iid"
-        chosen = find(
-            "partition", default if self.partition is None else self.partition, PARTITIONS, DataError
-        )
-        known = {field.name: getattr(self, field.name) for field in fields(chosen)}
-        return chosen(**known)
+        name = default if self.partition is None else self.partition
+        rule = find("partition", name, PARTITIONS, DataError)
+        return rule(**{field.name: getattr(self, field.name) for field in fields(rule)})
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON keeps it: numpy's numbers and paths become Python's own.
+    """The value as JSON stores it: numpy scalars and paths become Python's own types.
 
     >>> _plain(np.float32(2)), _plain(np.int64(3))
     (2.0, 3)
@@ -115,16 +113,16 @@ def _plain(value: Any) -> Any:
 
 
 def config_of(defaults: Mapping[str, Any], choices: Mapping[str, Any]) -> PopulationConfig:
-    """A data set's own defaults, with the user's choices over them; unknown names are refused.
+    """A data set's defaults, overridden by the user's choices; unknown names are errors.
 
     >>> config_of({"ratio": 51.0}, {"seeds": 1})
     Traceback (most recent call last):
         ...
     ttpfl.errors.DataError: unknown population option 'seeds'; did you mean 'seed'? Available: shift, ...
     """
-    known = [field.name for field in fields(PopulationConfig)]
+    names = [field.name for field in fields(PopulationConfig)]
     for name in choices:
-        check_known("population option", name, known, DataError)
+        check_known("population option", name, names, DataError)
     return PopulationConfig(**{**defaults, **choices})
 
 

@@ -1,4 +1,4 @@
-"""Every data set by its name: one decorated function each."""
+"""The registry of data sets: one decorated function each."""
 
 import inspect
 import logging
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from ttpfl.data.augmentation import AUGMENTATIONS
 from ttpfl.data.client_arrays import ClientArrays
@@ -21,39 +21,40 @@ from ttpfl.util.settings_kit import Rule, check_known, find
 log = logging.getLogger("ttpfl")
 
 ENVIRONMENT = "TTPFL_DATA"
-OWN = ("arrays", "folder")  # formats of the user's data, which is never where data sets are
+OWN = ("arrays", "folder")  # formats of the user's data, which is not in the default directory
 
+Directory: TypeAlias = str | PathLike[str] | None
 Loader = Callable[..., Images | ClientArrays]
 L = TypeVar("L", bound=Loader)
 
 
-class _Loader(NamedTuple):
+class _Entry(NamedTuple):
     info: DatasetInfo
     loader: Loader
 
 
-_entries: dict[str, _Loader] = {}
+_entries: dict[str, _Entry] = {}
 
 
 def dataset(info: DatasetInfo) -> Callable[[L], L]:
     """Register a loader `(directory, **options)` under the name in `info`.
 
-    The loader raises a DataMissingError for files that are not there; `load` adds what to do about it. If an
-    option's type is `Annotated[..., check]`, and not the text of that, its value is checked before anything
-    is loaded: `check` is a rule of `ttpfl.util.settings_kit`, or is called as `check(name, value)`.
+    The loader raises a DataMissingError if files are missing; `load` adds the remedy. Options whose type is
+    `Annotated[..., check]` (not as a string) are checked before anything is loaded: `check` is a rule of
+    `ttpfl.util.settings_kit`, or is called as `check(name, value)`.
     """
 
     def register(loader: L) -> L:
         if info.name in _entries:
             raise DataError(f"there is already a data set {info.name!r}: choose another name")
-        _entries[info.name] = _Loader(info, loader)
+        _entries[info.name] = _Entry(info, loader)
         return loader
 
     return register
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows.
+    """The names of all data sets.
 
     >>> "digits" in names()
     True
@@ -71,41 +72,39 @@ def dataset_info(name: str) -> DatasetInfo:
 
 
 def options(name: str) -> dict[str, Any]:
-    """What `load` takes for this data set beside the directory, with the default values, or None without one.
+    """The options of a data set with their defaults, or None for those without.
 
     >>> options("digits")
     {'seed': 0, 'augmentation': ''}
     """
-    _, *own = inspect.signature(_entry(name).loader).parameters.values()  # the first is the directory
-    return {
-        **{one.name: None if one.default is one.empty else one.default for one in own},
-        "augmentation": "",
-    }
+    _, *parameters = _parameters(name).values()  # the first is the directory
+    defaults = {one.name: None if one.default is one.empty else one.default for one in parameters}
+    return {**defaults, "augmentation": ""}
 
 
 def client_choices(name: str) -> dict[str, Any]:
-    """What can be chosen about its clients, with the default values; clients of one's own are what they are.
+    """The population options of a data set with their defaults; the user's own clients have few.
 
     >>> client_choices("cifar100")["ratio"], client_choices("arrays")
     (51.0, {'validation': 0.2, 'seed': 0})
     """
-    known = dataset_info(name)
-    return asdict(config_of(known.defaults, {})) if known.classes else own_config({})
+    info = dataset_info(name)
+    return asdict(config_of(info.defaults, {})) if info.classes else own_config({})
 
 
-def check_options(name: str, given: Mapping[str, Any]) -> None:
-    """Refuse options that a data set does not have, and values that it cannot take. Nothing is loaded.
+def check_options(name: str, values: Mapping[str, Any]) -> None:
+    """Raise a DataError for unknown options and wrong values, without loading anything.
 
     >>> check_options("digits", {"seed": "abc"})
     Traceback (most recent call last):
         ...
     ttpfl.errors.DataError: seed must be a non-negative integer, got 'abc'
     """
-    known, own = options(name), inspect.signature(_entry(name).loader).parameters
-    for option, value in given.items():
-        check_known("option", option, known, DataError, f"of {name}")
-        if option in own:
-            for check in getattr(own[option].annotation, "__metadata__", ()):
+    known_options, parameters = options(name), _parameters(name)
+    for option, value in values.items():
+        check_known("option", option, known_options, DataError, f"of {name}")
+        if option in parameters:
+            for check in getattr(parameters[option].annotation, "__metadata__", ()):
                 if isinstance(check, Rule):
                     check.check(DataError, **{option: value})
                 elif callable(check):
@@ -114,8 +113,8 @@ def check_options(name: str, given: Mapping[str, Any]) -> None:
             check_known("augmentation", value, AUGMENTATIONS, DataError)
 
 
-def is_there(name: str, data_dir: str | PathLike[str] | None = None) -> bool:
-    """Whether files of the data set lie in the data directory, or none are needed. Nothing is read.
+def is_there(name: str, data_dir: Directory = None) -> bool:
+    """Whether the data directory has files of the data set, or it needs none. Nothing is read.
 
     >>> is_there("digits"), is_there("cifar10", "no such directory")
     (True, False)
@@ -126,29 +125,23 @@ def is_there(name: str, data_dir: str | PathLike[str] | None = None) -> bool:
 
 @overload
 def load(
-    name: Literal["arrays", "folder"],
-    data_dir: str | PathLike[str] | None = ...,
-    download: bool = ...,
-    **options: Any,
+    name: Literal["arrays", "folder"], data_dir: Directory = ..., download: bool = ..., **options: Any
 ) -> ClientArrays: ...
 @overload
+def load(name: str, data_dir: Directory = ..., download: bool = ..., **options: Any) -> Images: ...
 def load(
-    name: str, data_dir: str | PathLike[str] | None = ..., download: bool = ..., **options: Any
-) -> Images: ...
-def load(
-    name: str,
-    data_dir: str | PathLike[str] | None = None,
-    download: bool = False,
-    *,
-    augmentation: str = "",
-    **options: Any,
+    name: str, data_dir: Directory = None, download: bool = False, *, augmentation: str = "", **options: Any
 ) -> Images | ClientArrays:
-    """A data set by its name, from `data_dir`, else the directory in TTPFL_DATA, else the user's cache.
+    """Load a data set by name.
 
-    Nothing is downloaded unless `download` is true. `options` are the data set's own, for example
-    `seed` for digits or `image_size` for pacs; `augmentation` (domainbed or flips), which all have, is done
-    at random to the pictures that source clients train with. The user's own data (`folder`, `arrays`) comes
-    as `ClientArrays`, everything else as `Images`.
+    The user's own data (`folder`, `arrays`) becomes `ClientArrays`, everything else `Images`.
+
+    Args:
+        name: One of `names()`.
+        data_dir: Directory of the data; by default the one in TTPFL_DATA, or else the user's cache.
+        download: Download a missing data set. Otherwise the network is not used.
+        augmentation: Random augmentation of source clients' training images: domainbed or flips.
+        options: Options of the data set, such as `seed` for digits or `image_size` for pacs.
 
     >>> load("digits")
     <digits: 9297 images of 28x28, 10 classes, 4 domains>
@@ -157,43 +150,48 @@ def load(
         ...
     ttpfl.errors.DataError: unknown data set 'cifar11'; did you mean 'cifar10'? Available: arrays, ...
     """
-    entry, directory = _entry(name), data_directory(data_dir)
+    (info, loader), directory = _entry(name), data_directory(data_dir)
     check_options(name, {**options, "augmentation": augmentation})
     try:
-        found = entry.loader(directory, **options)
+        data = loader(directory, **options)
     except DataMissingError as missing:
         if not download:
-            if name in OWN and not os.environ.get(ENVIRONMENT) and directory == data_directory():
-                raise DataMissingError(
-                    f"{name} is your own data: pass data_dir=, a directory with {entry.info.instructions}"
-                ) from None
-            what = missing if directory.exists() else f"the data directory {directory} does not exist"
-            raise DataMissingError(f"{what}. {_advice(entry.info, directory)}") from None
-        _download(entry.info, directory)
-        found = entry.loader(directory, **options)
-    full = entry.info.samples
-    if isinstance(found, Images) and full and len(found) != full:
-        log.warning("%s in %s has %d images; the complete set has %d", name, directory, len(found), full)
-    if augmentation:
-        found = replace(found, info=replace(found.info, augmentation=augmentation))
-    return found
+            raise _missing(info, directory, missing) from None
+        _download(info, directory)
+        data = loader(directory, **options)
+    if isinstance(data, Images) and info.samples and len(data) != info.samples:
+        log.warning(
+            "%s in %s has %d images; the complete set has %d", name, directory, len(data), info.samples
+        )
+    return replace(data, info=replace(data.info, augmentation=augmentation)) if augmentation else data
 
 
-def data_directory(data_dir: str | PathLike[str] | None = None) -> Path:
-    """Where data is: the argument, else TTPFL_DATA, else `ttpfl` in the user's cache.
+def data_directory(data_dir: Directory = None) -> Path:
+    """The directory of data: the argument, else TTPFL_DATA, else `ttpfl` in the user's cache.
 
     >>> data_directory("mine").as_posix()
     'mine'
     """
-    if data_dir is not None:
-        return Path(data_dir).expanduser()
-    if own := os.environ.get(ENVIRONMENT):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ttpfl"
+    if data_dir is None and not (data_dir := os.environ.get(ENVIRONMENT)):
+        data_dir = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ttpfl"
+    return Path(data_dir).expanduser()
 
 
-def _entry(name: str) -> _Loader:
+def _entry(name: str) -> _Entry:
     return find("data set", name, {known: _entries[known] for known in names()}, DataError)
+
+
+def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(_entry(name).loader).parameters
+
+
+def _missing(info: DatasetInfo, directory: Path, missing: DataMissingError) -> DataMissingError:
+    if info.name in OWN and not os.environ.get(ENVIRONMENT) and directory == data_directory():
+        return DataMissingError(
+            f"{info.name} is your own data: pass data_dir=, a directory with {info.instructions}"
+        )
+    problem = missing if directory.exists() else f"the data directory {directory} does not exist"
+    return DataMissingError(f"{problem}. {_advice(info, directory)}")
 
 
 def _download(info: DatasetInfo, directory: Path) -> None:
@@ -209,7 +207,7 @@ def _download(info: DatasetInfo, directory: Path) -> None:
 def _advice(info: DatasetInfo, directory: Path) -> str:
     advice = f"Put {info.instructions} into {directory} (data_dir= or {ENVIRONMENT} names another directory)"
     if info.files:
-        advice += f", or let load({info.name!r}, download=True) fetch it"
+        advice += f", or let load({info.name!r}, download=True) download it"
         advice += f"; `ttpfl data info {info.name}` shows the addresses"
     elif info.homepage:
         advice += f". See {info.homepage}"

@@ -1,7 +1,7 @@
-"""One picture of a population: what clients see, and how often they have which class."""
+"""An overview image of a population: what clients see, and how often they have each class."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from os import PathLike
@@ -14,43 +14,45 @@ from numpy.typing import NDArray
 from ttpfl.data.clients import Client, SourceClient, TargetClient, TargetLabels
 from ttpfl.data.extras import extra
 from ttpfl.data.federate import Federated
-from ttpfl.data.manifest import Manifest
-from ttpfl.data.partition import Ids
 from ttpfl.data.pixels import Array
 from ttpfl.util.files import written_in_one_step
 
 COLUMNS = 10  # images of a client
 ROWS = {"source": 6, "target": 4}  # clients in the contact sheet
-LISTED = 1000  # clients in the heat map, evenly spaced if there are more
-NAMED = 60  # up to so many clients, the heat map tells their names
-COUNTED = 45  # up to so many clients, it tells the numbers too
-NARROW = 12  # classes, for that
+LISTED = 1000  # most clients in the heat map; more are sampled evenly
+NAMED = 60  # most clients for which the heat map shows names
+COUNTED = 45  # most clients for which it shows numbers
+NARROW = 12  # most classes for which it shows numbers
 
 # Inches
 BODY, HEADING, GAP, ROW = 7.4, 0.32, 0.12, 0.3
 SHEET, LABELS, BETWEEN, RIGHT, TOP = 6.4, 1.75, 1.25, 1.55, 0.8
 
+AnyClient = SourceClient | TargetClient
+Axes = Callable[[float, float, float, float], Any]
+"""Adds axes of a width and height at a distance from the left edge and from the title, in inches."""
+
 
 @dataclass(frozen=True)
 class _Part:
-    """Source clients or target clients, as far as they are shown."""
+    """The shown source or target clients."""
 
     name: str
     size: int
-    clients: list[Client]
+    clients: list[AnyClient]
     counts: NDArray[np.float64]
-    """(clients, classes) images; NaN where labels are not known."""
+    """(clients, classes) images; NaN if labels are unknown."""
 
     @property
-    def rows(self) -> list[Client]:
-        """Those for the contact sheet."""
+    def rows(self) -> list[AnyClient]:
+        """The clients in the contact sheet."""
         return [self.clients[number] for number in varied(self.clients, ROWS[self.name])]
 
 
 def show(federated: Federated, path: str | PathLike[str]) -> None:
     """Write a PNG with images of some clients, and the number of images per client and class.
 
-    It shows labels of target clients, where they are known: it is for people, as `TargetLabels` is.
+    It shows known labels of target clients, so it is for people only, like `TargetLabels`.
 
     >>> import os, tempfile
     >>> from ttpfl.data import federate
@@ -60,27 +62,24 @@ def show(federated: Federated, path: str | PathLike[str]) -> None:
     ['clients.png']
     """
     parts, classes = _parts(federated), federated.population.info.classes
-    width = min(max(4.0, 0.34 * len(classes)), 11.0)  # of the heat map
+    map_width = min(max(4.0, 0.34 * len(classes)), 11.0)
     below = 0.35 + 0.075 * max(map(len, classes), default=0)
     body = _body(parts)
-    size = (LABELS + SHEET + BETWEEN + width + RIGHT, TOP + body + below)
-    figure = extra("matplotlib.figure").Figure(size, dpi=120, facecolor="white")
-    figure.text(
-        0.25 / size[0], 1 - 0.2 / size[1], _title(federated), va="top", fontsize=14, fontweight="bold",
-        parse_math=False,
-    )  # fmt: skip
-    figure.text(
-        0.25 / size[0], 1 - 0.5 / size[1], _subtitle(federated.manifest, parts), va="top", fontsize=10,
-        parse_math=False,
-    )  # fmt: skip
+    width, height = LABELS + SHEET + BETWEEN + map_width + RIGHT, TOP + body + below
+    figure = extra("matplotlib.figure").Figure((width, height), dpi=120, facecolor="white")
+    for top, text, size, weight in (
+        (0.2, _title(federated), 14, "bold"),
+        (0.5, _subtitle(federated, parts), 10, "normal"),
+    ):
+        style = {"va": "top", "fontsize": size, "fontweight": weight, "parse_math": False}
+        figure.text(0.25 / width, 1 - top / height, text, **style)
 
-    def axes(left: float, top: float, width: float, height: float) -> Any:
-        """Axes at a place in inches below the title."""
-        bottom = size[1] - TOP - top - height
-        return figure.add_axes((left / size[0], bottom / size[1], width / size[0], height / size[1]))
+    def axes(left: float, top: float, wide: float, high: float) -> Any:
+        bottom = height - TOP - top - high
+        return figure.add_axes((left / width, bottom / height, wide / width, high / height))
 
     _draw_sheet(axes, parts)
-    _draw_counts(axes, (LABELS + SHEET + BETWEEN, width, body), parts, classes)
+    _draw_counts(axes, (LABELS + SHEET + BETWEEN, map_width, body), parts, classes)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_in_one_step(path) as file:
@@ -88,44 +87,41 @@ def show(federated: Federated, path: str | PathLike[str]) -> None:
 
 
 def varied(clients: Sequence[Client], count: int) -> list[int]:
-    """Numbers of clients that differ in domain and corruption as far as possible, in their order.
+    """Indices of `count` clients that differ as much as possible in domain and corruption, in order.
 
     >>> from ttpfl.data import federate
     >>> source = federate("digits", shift="domain", held_out="uci").population.source
     >>> varied(source, 6)
     [0, 1, 10, 11, 20, 21]
     """
-    alike: Counter[tuple[str, str | None]] = Counter()
+    seen: Counter[tuple[str, str | None]] = Counter()
     order = []
     for number, client in enumerate(clients):
         kind = (client.domain, client.corruption.name if client.corruption else None)
-        order.append((alike[kind], number))
-        alike[kind] += 1
+        order.append((seen[kind], number))
+        seen[kind] += 1
     return sorted(number for _, number in sorted(order)[:count])
 
 
 def _parts(federated: Federated) -> list[_Part]:
-    population, answers, _ = federated
+    population, target_labels, _ = federated
     classes, parts = len(population.info.classes), []
-    groups: dict[str, Sequence[Client]] = {"source": population.source, "target": population.target}
+    groups: dict[str, Sequence[AnyClient]] = {"source": population.source, "target": population.target}
     for name, group in groups.items():
         numbers = np.unique(np.linspace(0, len(group) - 1, min(len(group), LISTED)).astype(int))
-        clients = [group[number] for number in numbers.tolist()]
-        if clients:
-            counts = np.stack([_counts(client, answers, classes) for client in clients])
+        if clients := [group[number] for number in numbers.tolist()]:
+            counts = np.stack([_counts(client, target_labels, classes) for client in clients])
             parts.append(_Part(name, len(group), clients, counts))
     return parts
 
 
-def _counts(client: Client, answers: TargetLabels, classes: int) -> NDArray[np.float64]:
-    if isinstance(client, SourceClient):
-        labels = np.concatenate([client.train_labels, client.validation_labels])
+def _counts(client: AnyClient, target_labels: TargetLabels, classes: int) -> NDArray[np.float64]:
+    if isinstance(client, TargetClient):
+        labels = target_labels.of(client)
     else:
-        assert isinstance(client, TargetClient)
-        known = answers.of(client)
-        if known is None:
-            return np.full(classes, np.nan)
-        labels = known
+        labels = np.concatenate([client.train_labels, client.validation_labels])
+    if labels is None:
+        return np.full(classes, np.nan)
     return np.bincount(labels, minlength=classes).astype(np.float64)
 
 
@@ -138,15 +134,13 @@ def _title(federated: Federated) -> str:
     return f"{info.title} \N{EN DASH} {shift}{held_out}"
 
 
-def _subtitle(manifest: Manifest, parts: list[_Part]) -> str:
-    sizes = ", ".join(f"{part.size} {part.name} clients" for part in parts)
+def _subtitle(federated: Federated, parts: list[_Part]) -> str:
+    manifest, sizes = federated.manifest, ", ".join(f"{part.size} {part.name} clients" for part in parts)
     return f"{manifest.data['name']}: {sizes}, seed {manifest.config['seed']}"
 
 
-def _first(client: Client) -> Ids:
-    """The ids of the images to show: the first of its stream, or of its training data."""
-    ids = client.train_ids if isinstance(client, SourceClient) else getattr(client, "ids")  # noqa: B009
-    return ids[:COLUMNS]
+def _headings(parts: list[_Part]) -> float:
+    return len(parts) * HEADING + (len(parts) - 1) * GAP
 
 
 def _row(parts: list[_Part]) -> float:
@@ -156,21 +150,16 @@ def _row(parts: list[_Part]) -> float:
     return min((BODY - _headings(parts)) / rows, SHEET / COLUMNS * height / width)
 
 
-def _headings(parts: list[_Part]) -> float:
-    return len(parts) * HEADING + (len(parts) - 1) * GAP
-
-
 def _body(parts: list[_Part]) -> float:
-    """Height of all below the title: what the contact sheet needs, or what many clients need."""
+    """Height of everything below the title: that of the contact sheet or of the heat map."""
     sheet = _row(parts) * sum(len(part.rows) for part in parts)
     counts = ROW * sum(len(part.clients) for part in parts)
     return min(BODY, _headings(parts) + max(sheet, counts, 2.5))
 
 
-def _draw_sheet(axes: Any, parts: list[_Part]) -> None:
-    row = _row(parts)
+def _draw_sheet(axes: Axes, parts: list[_Part]) -> None:
+    row, top = _row(parts), HEADING
     height, width = parts[0].clients[0].info.image_size
-    top = HEADING
     for part in parts:
         extent = row * len(part.rows)
         ax = axes(LABELS, top, min(SHEET, COLUMNS * row * width / height), extent)
@@ -185,24 +174,22 @@ def _draw_sheet(axes: Any, parts: list[_Part]) -> None:
         top += extent + GAP + HEADING
 
 
-def _sheet(clients: list[Client]) -> Array:
-    """The clients' images, a row each, on white."""
+def _sheet(clients: list[AnyClient]) -> Array:
+    """The first images of each client in a row, on white."""
     height, width = clients[0].info.image_size
     gap = max(1, round(0.06 * max(height, width)))
     sheet = np.full((len(clients), height + gap, COLUMNS, width + gap, 3), 255, np.uint8)
     for row, client in zip(sheet, clients, strict=True):
-        images = client.take(_first(client))
+        ids = client.ids if isinstance(client, TargetClient) else client.train_ids
+        images = client.take(ids[:COLUMNS])
         row[gap // 2 :][:height, : len(images), gap // 2 :][:, :, :width] = images.transpose(1, 0, 2, 3)
     return sheet.reshape(len(clients) * (height + gap), COLUMNS * (width + gap), 3)
 
 
-def _label(client: Client) -> str:
-    lines = [client.id]
-    if client.domain != client.id:
-        lines.append(client.domain)
-    if client.corruption:
-        lines.append(f"{client.corruption.name} {client.corruption.severity}")
-    return "\n".join(lines)
+def _label(client: AnyClient) -> str:
+    corruption = "{} {}".format(*client.corruption) if client.corruption else ""
+    lines = dict.fromkeys((client.id, client.domain, corruption))  # the user's own clients are domains
+    return "\n".join(filter(None, lines))
 
 
 def _heading(ax: Any, text: str) -> None:
@@ -210,45 +197,42 @@ def _heading(ax: Any, text: str) -> None:
 
 
 def _draw_counts(
-    axes: Any, place: tuple[float, float, float], parts: list[_Part], classes: tuple[str, ...]
+    axes: Axes, place: tuple[float, float, float], parts: list[_Part], classes: tuple[str, ...]
 ) -> None:
     left, width, body = place
     space = body - _headings(parts)
     total = sum(len(part.clients) for part in parts)
-    several = len({client.domain for part in parts for client in part.clients}) > 1
+    several_domains = len({client.domain for part in parts for client in part.clients}) > 1
     shares = np.clip([len(part.clients) / total for part in parts], 0.15, 0.85)
     high = max((np.nanmax(part.counts, initial=1) for part in parts), default=1)
     colours = extra("matplotlib").colormaps["viridis"].with_extremes(bad="lightgray")
-    scale = extra("matplotlib.colors").PowerNorm(0.5, 0, high)  # small numbers differ visibly too
+    scale = extra("matplotlib.colors").PowerNorm(0.5, 0, high)  # makes small numbers distinguishable
     top = HEADING
     for part, share in zip(parts, shares / shares.sum(), strict=True):
         ax = axes(left, top, width, space * share)
-        shown = ax.imshow(
-            part.counts, colours, scale, aspect="auto", interpolation="nearest",
-            extent=(-0.5, len(classes) - 0.5, part.size - 0.5, -0.5),
-        )  # fmt: skip
+        extent = (-0.5, len(classes) - 0.5, part.size - 0.5, -0.5)
+        image = ax.imshow(part.counts, colours, scale, aspect="auto", interpolation="nearest", extent=extent)
         unknown = ", gray: no labels" if np.isnan(part.counts).any() else ""
         _heading(ax, f"{part.name} clients: images of each class{unknown}")
         if total <= NAMED:
             names = [client.id for client in part.clients]
             ax.set_yticks(range(part.size), names, fontsize=6.5, parse_math=False)
         else:
-            ax.yaxis.set_major_locator(
-                extra("matplotlib.ticker").MaxNLocator(integer=True, steps=[1, 2, 5, 10])
-            )
+            ticks = extra("matplotlib.ticker").MaxNLocator(integer=True, steps=[1, 2, 5, 10])
+            ax.yaxis.set_major_locator(ticks)
             ax.tick_params("y", labelsize=8)
             ax.set_ylabel("client", fontsize=8)
         ax.tick_params("y", length=2)
         ax.set_xticks([])
         if total <= COUNTED and len(classes) <= NARROW:
             _write_counts(ax, part.counts, scale)
-        if several:
+        if several_domains:
             _mark_domains(ax, part)
         top += space * share + GAP + HEADING
     size = min(9.0, 0.8 * 72 * width / len(classes))
     ax.set_xticks(range(len(classes)), classes, rotation=90, fontsize=size, parse_math=False)
     bar = axes(left + width + 0.55, HEADING, 0.18, body - HEADING)
-    ax.figure.colorbar(shown, bar, label="images")
+    ax.figure.colorbar(image, bar, label="images")
 
 
 def _write_counts(ax: Any, counts: NDArray[np.float64], scale: Any) -> None:
@@ -259,9 +243,9 @@ def _write_counts(ax: Any, counts: NDArray[np.float64], scale: Any) -> None:
 
 
 def _mark_domains(ax: Any, part: _Part) -> None:
-    """Lines between domains, and their names at the side."""
+    """Draw lines between domains, and write their names at the side."""
     if any(client.domain == client.id for client in part.clients):
-        return  # every client of the user's own is a domain of its own
+        return  # each of the user's own clients is a domain
     scale, start = part.size / len(part.clients), 0
     for domain, group in groupby(client.domain for client in part.clients):
         end = start + len(list(group))

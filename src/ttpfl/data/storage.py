@@ -1,4 +1,4 @@
-"""Data files on the disk: checked when read, complete when written."""
+"""Data files: checked when read, written atomically."""
 
 import hashlib
 import json
@@ -24,18 +24,16 @@ CACHE = "cache"  # folder below the data directory
 
 
 def verify(path: Path, file: File) -> None:
-    """Raise a DataError unless the file at `path` has the checksum that its makers gave it."""
-    with open_regular(path) as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
-    if found != file.sha256:
+    """Raise a DataError unless the file at `path` has the published checksum."""
+    if (sha256 := _sha256(path)) != file.sha256:
         raise DataError(
-            f"{path} is damaged (sha256 {found}, it should be {file.sha256}): "
-            f"delete it and get it again from {file.url}"
+            f"{path} is damaged (its sha256 is {sha256} instead of {file.sha256}): "
+            f"delete it and download it again from {file.url}"
         )
 
 
 def cache_path(directory: Path, name: str, key: dict[str, Any], suffix: str) -> Path:
-    """Where something that depends on nothing but `key` is kept.
+    """The cache file of something that depends only on `key`.
 
     >>> cache_path(Path("data"), "digits", {"seed": 0}, "npz").as_posix()
     'data/cache/digits-de7d7744ccd7722e.npz'
@@ -45,24 +43,25 @@ def cache_path(directory: Path, name: str, key: dict[str, Any], suffix: str) -> 
 
 
 def keep(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a cache file in one step; a directory that cannot be written to only costs time."""
+    """Write a cache file atomically; if that fails, only warn."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with written_in_one_step(path) as file:
             write(file)
     except OSError as error:
-        log.warning("%s could not be kept (%s): it will be made again next time", path, error)
+        log.warning("%s could not be written (%s): it will be made again next time", path, error)
 
 
 def keep_digest(path: Path, content: Path) -> None:
-    """Note the SHA-256 of `content`, which is about to be named `path`, for `is_intact`."""
+    """Store the SHA-256 of `content`, which is about to be renamed to `path`, for `is_intact`."""
     with written_in_one_step(_digest_file(path)) as file:
         file.write(_sha256(content).encode())
 
 
 def is_intact(path: Path) -> bool:
-    """Whether a file is as it was when its digest was noted. Nobody knows that of one without a digest."""
-    return _digest_file(path).exists() and read_bytes(_digest_file(path)) == _sha256(path).encode()
+    """Whether a file matches its stored digest; False if it has none."""
+    digest = _digest_file(path)
+    return digest.exists() and read_bytes(digest) == _sha256(path).encode()
 
 
 def _digest_file(path: Path) -> Path:
@@ -75,12 +74,12 @@ def _sha256(path: Path) -> str:
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an npz file; a DataError if it is not a sound one."""
-    # Opened here: given a path, numpy leaves the file open when it is not sound.
+    """All arrays of an npz file; a DataError if it is not valid."""
+    # Opened here, because numpy leaves invalid files open if it is given a path.
     with open_regular(path) as file:
         try:
             if not zipfile.is_zipfile(file):
-                raise DataError("one array, or none, not an archive of named ones")
+                raise DataError("not an archive of named arrays")
             ARRAYS.check(unpacked_size(file), path)
             check_npz(file)
             file.seek(0)
@@ -88,28 +87,26 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
                 return dict(arrays.items())
         except LimitError:
             raise
-        except Exception as error:  # junk can fail in any way inside the readers
+        except Exception as error:  # the readers can fail in any way
             raise DataError(
-                f"{path} is not a sound npz file of plain arrays ({error}): "
+                f"{path} is not a valid npz file of plain arrays ({error}): "
                 "write it again with numpy.savez or numpy.savez_compressed"
             ) from error
 
 
 def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None]:
-    """Images `x`, gray (N, H, W) or RGB (N, H, W, 3), and labels `y` where there are some, of an npz file."""
+    """Images `x`, gray (N, H, W) or RGB (N, H, W, 3), and labels `y`, if any, of an npz file."""
     arrays = read_npz(path)
     if "x" not in arrays:
-        raise DataError(f"{path} has no array 'x' but {sorted(arrays)}: name the images 'x', the labels 'y'")
+        raise DataError(f"{path} has no array 'x', only {sorted(arrays)}: name the images x and the labels y")
     x, y = arrays["x"], arrays.get("y")
     if x.ndim == 4 and x.shape[3] == 1:
         x = x[..., 0]
     if x.dtype != np.uint8 or x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] != 3) or 0 in x.shape[1:]:
         raise DataError(
             f"x in {path} is {x.dtype} {x.shape}; images must be uint8 of shape (N, height, width) or "
-            "(N, height, width, 3). Data of other kinds can be handed to learn_rates as it is"
+            "(N, height, width, 3). Pass other kinds of data directly to learn_rates"
         )
-    if y is None:
-        return x, None
-    if y.dtype.kind not in "iu" or y.shape != (len(x),):
+    if y is not None and (y.dtype.kind not in "iu" or y.shape != (len(x),)):
         raise DataError(f"y in {path} is {y.dtype} {y.shape}; it must be {len(x)} integers, one per image")
-    return x, y.astype(np.int64)
+    return x, None if y is None else y.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Networks by name: those that come along, and the user's own."""
+"""Build networks by name: the built-in ones and the user's own."""
 
 import importlib
 import inspect
@@ -20,84 +20,80 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build(name: str, **arguments: Any) -> nn.Module:
-    """A network by its name, or by `package.module:function` for one of the user's own.
+    """Build a network by name, or your own by `package.module:function`.
 
-    Of `arguments` (such as `num_classes`, `image_size`, `weights`) it gets those that it knows.
+    It gets those of `arguments` (such as `num_classes`, `image_size`, `weights`) that it has parameters for.
 
     >>> type(build("shallow_cnn", num_classes=10, image_size=28)).__name__
     'ShallowCNN'
     >>> type(build("torch.nn:Linear", in_features=2, out_features=3, num_classes=10)).__name__
     'Linear'
     """
-    make = _maker(name)
-    known = _parameters(name)
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    builder, parameters = _builder(name), _parameters(name)
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        arguments = {key: value for key, value in arguments.items() if key in parameters}
     try:
-        made = make(**{key: value for key, value in arguments.items() if takes_all or key in known})
+        model = builder(**arguments)
     except (ModelError, OSError):
         raise
-    except Exception as error:  # the user's own code can fail in any way
+    except Exception as error:  # the user's code can fail in any way
         raise ModelError(f"the model {name!r} cannot be built: {type(error).__name__}: {error}") from error
-    if not isinstance(made, nn.Module):
-        raise ModelError(f"the model {name!r} gives {type(made).__name__}: it must give a torch.nn.Module")
-    return made
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"the model {name!r} is a {type(model).__name__}: it must be a torch.nn.Module")
+    return model
 
 
 def arguments_for(name: str, classes: int, image_size: tuple[int, int]) -> dict[str, Any]:
-    """What `build` takes for a network that sees pictures of this height and width.
+    """Arguments of `build` for images of this height and width.
 
-    >>> arguments_for("resnet18", 10, (20, 28))  # its last step is a mean over the picture, of whatever size
+    >>> arguments_for("resnet18", 10, (20, 28))  # it ends with a mean over images of any size
     {'name': 'resnet18', 'num_classes': 10, 'image_size': 20}
     >>> arguments_for("shallow_cnn", 10, (20, 28))
     Traceback (most recent call last):
         ...
-    ttpfl.errors.ModelError: pictures are 20x28, but the network shallow_cnn takes square ones alone: ...
+    ttpfl.errors.ModelError: images are 20x28, but the network shallow_cnn needs square ones: ...
     """
     height, width = image_size
     if height != width and "image_size" in _parameters(name):
         side = max(image_size)
         raise ModelError(
-            f"pictures are {height}x{width}, but the network {name} takes square ones alone: resize them, "
-            f"such as with data.options.image_size={side} in a recipe "
-            f"(--option image_size={side} or --image-size {side} of other commands)"
+            f"images are {height}x{width}, but the network {name} needs square ones: resize them, such as "
+            f"with data.options.image_size={side} in a recipe "
+            f"(--option image_size={side} or --image-size {side} in other commands)"
         )
     return {"name": name, "num_classes": classes, "image_size": height}
 
 
-def rebuild(said: Mapping[str, Any]) -> nn.Module:
-    """A network as a file or a message says it was built; it may not make us read other files.
+def rebuild(description: Mapping[str, Any]) -> nn.Module:
+    """Build a network as a file or a message describes it; it must not make us read other files.
 
     >>> rebuild({"name": "resnet18", "num_classes": 10, "weights": "somewhere.pth"})
     Traceback (most recent call last):
         ...
-    ttpfl.errors.ModelError: a network's description names the file 'somewhere.pth': weights belong beside it
+    ttpfl.errors.ModelError: a network's description names the file 'somewhere.pth': send weights separately
     """
-    if not isinstance(said.get("name"), str):
-        raise ModelError(f"a network's description is {dict(said)!r:.60}: it must name a network")
-    if said.get("weights") is not None:
-        raise ModelError(
-            f"a network's description names the file {said['weights']!r}: weights belong beside it"
-        )
-    return build(**said)
-
-
-def _maker(name: str) -> Callable[..., nn.Module]:
-    return MODELS.get(name) or _own(name)
+    if not isinstance(description.get("name"), str):
+        raise ModelError(f"a network's description is {dict(description)!r:.60}: it must name a network")
+    if (path := description.get("weights")) is not None:
+        raise ModelError(f"a network's description names the file {path!r}: send weights separately")
+    return build(**description)
 
 
 def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
     try:
-        return inspect.signature(_maker(name)).parameters
+        return inspect.signature(_builder(name)).parameters
     except (TypeError, ValueError):  # not callable, or written in C
-        raise ModelError(f"the model {name!r} is no function that says what it takes") from None
+        raise ModelError(f"the model {name!r} is not a function with known parameters") from None
 
 
-def _own(name: str) -> Callable[..., nn.Module]:
+def _builder(name: str) -> Callable[..., Any]:
+    if name in MODELS:
+        return MODELS[name]
     module, _, function = name.partition(":")
     if not function:
         check_known("model", name, [*MODELS, "package.module:function"], ModelError)
     try:
-        found: Callable[..., nn.Module] = getattr(importlib.import_module(module), function)
+        builder: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ModelError(f"the model {name!r} cannot be imported: {error}") from error
-    return found
+    return builder

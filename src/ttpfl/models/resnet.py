@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 with torchvision's state keys, so that its weights load as they are."""
+"""ResNet-18 and ResNet-50 with torchvision's state dict keys, so that its weights can be loaded."""
 
 from os import PathLike
 
@@ -9,7 +9,7 @@ from ttpfl.models.weights import load_backbone
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
+    """Two 3x3 convolutions with a shortcut."""
 
     expansion = 1
 
@@ -29,7 +29,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (which carries the stride) and 1x1 convolutions around a shortcut."""
+    """1x1, 3x3 (with the stride) and 1x1 convolutions with a shortcut."""
 
     expansion = 4
 
@@ -53,14 +53,14 @@ class Bottleneck(nn.Module):
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module | None:
-    """A projection where the shape changes, else nothing."""
+    """A projection if the shape changes, otherwise None."""
     if stride == 1 and inputs == outputs:
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
 class ResNet(nn.Module):
-    """Stem, four stages, global average, linear classifier."""
+    """Stem, four stages, global average pooling, linear classifier."""
 
     def __init__(
         self, block: type[BasicBlock | Bottleneck], depths: tuple[int, ...], num_classes: int
@@ -91,12 +91,12 @@ class ResNet(nn.Module):
 
 
 def resnet18(num_classes: int, weights: str | PathLike[str] | None = None) -> nn.Module:
-    """ResNet-18 (He et al., 2016), with fresh weights or those of a local file.
+    """ResNet-18 (He et al., 2016), with new weights or those of a local file.
 
     Args:
-        num_classes: size of the classifier.
-        weights: a torchvision `.pth` or a safetensors file, float16 or float32. A classifier that
-            is missing or of another size is left at its initialisation.
+        num_classes: Size of the classifier.
+        weights: A torchvision `.pth` or a safetensors file, float16 or float32. If its classifier is missing
+            or has another size, the new one is kept.
 
     >>> import ttpfl
     >>> len(ttpfl.Rates.zeros(resnet18(10)).names)
@@ -106,7 +106,7 @@ def resnet18(num_classes: int, weights: str | PathLike[str] | None = None) -> nn
 
 
 def resnet50(num_classes: int, weights: str | PathLike[str] | None = None) -> nn.Module:
-    """ResNet-50 (stride in the 3x3 convolutions, as torchvision has it); see `resnet18`.
+    """ResNet-50 (stride in the 3x3 convolutions, as in torchvision); see `resnet18`.
 
     >>> sum(p.numel() for p in resnet50(1000).parameters())
     25557032

@@ -7,7 +7,7 @@ from ttpfl.errors import ModelError
 
 
 class ShallowCNN(nn.Module):
-    """Three convolutions and two linear layers, with BatchNorm between them."""
+    """Three convolutions and two linear layers, with batch normalisation in between."""
 
     def __init__(self, num_classes: int, in_channels: int, image_size: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class ShallowCNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of a batch of images."""
-        # ReLU and max-pooling commute exactly; pooling first leaves a quarter of the work to ReLU.
+        # ReLU and max pooling commute exactly; pooling first quarters the work of ReLU.
         x = F.relu(F.max_pool2d(self.bn1(self.conv1(x)), 2))
         x = F.relu(F.max_pool2d(self.bn2(self.conv2(x)), 2))
         x = F.relu(self.bn3(self.conv3(x))).flatten(1)
@@ -36,7 +36,7 @@ class ShallowCNN(nn.Module):
 
 
 def shallow_cnn(num_classes: int, in_channels: int = 3, image_size: int = 32) -> nn.Module:
-    """The paper's shallow CNN, with fresh weights.
+    """The paper's shallow CNN, with new weights.
 
     >>> import torch
     >>> shallow_cnn(10)(torch.zeros(2, 3, 32, 32)).shape

@@ -1,4 +1,4 @@
-"""What a network takes and answers, so that a model file can be used without the data it was trained on."""
+"""Inputs and outputs of a network, so that a model file can be used without its training data."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,14 +23,16 @@ _SIZE = Rule(
 )
 _MEAN = Rule(
     "three numbers",
-    lambda values: len(values) == 3 and all(type(one) in (int, float) and abs(one) < 1e6 for one in values),
+    lambda values: (
+        len(values) == 3 and all(type(value) in (int, float) and abs(value) < 1e6 for value in values)
+    ),
 )
 _STD = Rule("three positive numbers", lambda values: _MEAN.holds(values) and min(values) > 0)
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Pictures of one size with normalised colours go in, one logit per class comes out.
+    """Input: normalised images of one size. Output: one logit per class.
 
     >>> Signature(("cat", "dog"), (32, 32), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.0))
     Traceback (most recent call last):
@@ -44,13 +46,13 @@ class Signature:
     """Height and width."""
     mean: "Triple"
     std: "Triple"
-    """Of red, green and blue between 0 and 1: what is subtracted, and what it is divided by then."""
+    """Mean and standard deviation of red, green and blue (0 to 1), for normalisation."""
 
     def __post_init__(self) -> None:
-        for entry in fields(self):  # a file's card has lists
-            value = getattr(self, entry.name)
-            LIST.check(ModelError, **{entry.name: value})
-            object.__setattr__(self, entry.name, tuple(value))
+        for field in fields(self):
+            value = getattr(self, field.name)
+            LIST.check(ModelError, **{field.name: value})
+            object.__setattr__(self, field.name, tuple(value))  # the card of a file has lists
         self._check_classes()
         _SIZE.check(ModelError, image_size=self.image_size)
         _MEAN.check(ModelError, mean=self.mean)
@@ -58,28 +60,28 @@ class Signature:
 
     def _check_classes(self) -> None:
         if not self.classes:
-            raise ModelError("there are no classes: name them")
+            raise ModelError("classes is empty: name them")
         if len(self.classes) > MOST_CLASSES:
             raise ModelError(f"there are {len(self.classes)} classes: at most {MOST_CLASSES} are allowed")
-        if odd := [name for name in self.classes if not isinstance(name, str)]:
-            raise ModelError(f"the class {odd[0]!r:.60} is no text: give each class a name")
-        name, times = Counter(self.classes).most_common(1)[0]
-        if times > 1:
-            raise ModelError(f"the class {name!r} is there twice: give each a name of its own")
+        if unnamed := [name for name in self.classes if not isinstance(name, str)]:
+            raise ModelError(f"the class {unnamed[0]!r:.60} is not a string: name each class")
+        name, count = Counter(self.classes).most_common(1)[0]
+        if count > 1:
+            raise ModelError(f"the class {name!r} occurs twice: give each class its own name")
 
     @classmethod
-    def read(cls, said: Mapping[str, Any]) -> Self:
-        """From a file's card; keys that are not known here are left alone.
+    def read(cls, card: Mapping[str, Any]) -> Self:
+        """Read from a file's card; unknown keys are ignored.
 
         >>> Signature.read({"classes": ["cat"], "image_size": [8, 8], "mean": [0, 0, 0], "std": [1, 1, 1],
         ...                 "colour_space": "sRGB"}).classes
         ('cat',)
         """
-        return cls(**{entry.name: said[entry.name] for entry in fields(cls)})
+        return cls(**{field.name: card[field.name] for field in fields(cls)})
 
     @classmethod
     def of(cls, info: "DatasetInfo") -> Self:
-        """For networks that are trained on a data set.
+        """The signature of networks for a data set.
 
         >>> from ttpfl.data import dataset_info
         >>> Signature.of(dataset_info("pacs")).image_size
@@ -88,23 +90,22 @@ class Signature:
         return cls(info.classes, info.image_size, info.mean, info.std)
 
     def check_fits(self, model: nn.Module) -> None:
-        """Raise a ModelError unless the model takes such pictures and has as many logits.
+        """Raise a ModelError unless the model accepts such images and has one logit per class.
 
         >>> from ttpfl.models import shallow_cnn
         >>> signature = Signature(("cat", "dog"), (32, 32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
         >>> signature.check_fits(shallow_cnn(10).eval())
         Traceback (most recent call last):
             ...
-        ttpfl.errors.ModelError: 2 classes are named, but for one picture the network answers (1, 10)
+        ttpfl.errors.ModelError: there are 2 classes, but the network returns logits of shape (1, 10)
         """
         height, width = self.image_size
         try:
             with torch.inference_mode():
-                answer = logits_of(model(torch.zeros(1, 3, height, width)))
+                shape = tuple(logits_of(model(torch.zeros(1, 3, height, width))).shape)
         except RuntimeError as error:
-            raise ModelError(f"the network does not take pictures of {height}x{width}: {error}") from error
-        if tuple(answer.shape) != (1, len(self.classes)):
+            raise ModelError(f"the network does not accept images of {height}x{width}: {error}") from error
+        if shape != (1, len(self.classes)):
             raise ModelError(
-                f"{len(self.classes)} classes are named, "
-                f"but for one picture the network answers {tuple(answer.shape)}"
+                f"there are {len(self.classes)} classes, but the network returns logits of shape {shape}"
             )

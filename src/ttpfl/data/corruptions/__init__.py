@@ -1,8 +1,8 @@
-"""Image corruptions: the 15 that source clients see and the 4 that are kept for target clients.
+"""Image corruptions: 15 for source clients and 4 that only target clients see.
 
-The constants are those of the CIFAR-10-C benchmark, made for images of 32x32 pixels. For other sizes,
-whatever is a length in pixels (blur radii, displacements, flakes, drops) grows with the shorter side
-divided by 32, so that a corruption looks alike at every size; noise and JPEG blocks stay per pixel.
+The constants are those of the CIFAR-10-C benchmark, for images of 32x32 pixels. For other sizes, lengths in
+pixels (blur radii, displacements, flakes, drops) are scaled by the shorter side divided by 32, so that a
+corruption looks alike at every size. Noise and JPEG blocks are not scaled.
 
 >>> import numpy as np
 >>> grey = np.full((2, 32, 32, 3), 100, np.uint8)

@@ -1,4 +1,4 @@
-"""Corrupting images: checks, portions, and the way from bytes to numbers and back."""
+"""Apply a corruption to images: check the arguments, then go through the images in chunks."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -14,8 +14,8 @@ from ttpfl.util.settings_kit import integer
 
 Seed: TypeAlias = int | tuple[int, ...]
 
-SMALLEST_SIDE = 8  # below, most corruptions leave nothing to see
-_VALUES_AT_A_TIME = 2**18  # so that a portion's arrays stay in the processor's cache
+SMALLEST_SIDE = 8  # most corruptions destroy smaller images
+_CHUNK_VALUES = 2**18  # so that the arrays of a chunk stay in the processor's cache
 
 
 def corrupt(
@@ -25,18 +25,18 @@ def corrupt(
     seeds: Sequence[Seed] | NDArray[np.integer[Any]],
     frost_textures: Sequence[Pixels] = (),
 ) -> Pixels:
-    """The images with one of the corruptions in `names()`.
+    """Corrupt images.
 
-    Each image's random numbers come from its own seed only: an image gets the same bytes alone, in any
-    batch, in any order and in any process, with the same versions of numpy, scipy and pillow.
+    The result for an image depends only on its own seed, not on the batch, the order or the process. It needs
+    the same versions of numpy, scipy and pillow.
 
     Args:
-        images: uint8 of shape (images, height, width, 3); they are not changed.
-        name: one of `names()`.
+        images: uint8 of shape (images, height, width, 3); not modified.
+        name: One of `names()`.
         severity: 1 to 5.
-        seeds: for each image a non-negative integer, or a tuple of them such as (client, image).
-        frost_textures: own pictures for "frost", uint8 (height, width, 3), from which pieces of the
-            images' size are cut at random; the built-in texture if none are given.
+        seeds: For each image a non-negative integer, or a tuple of them such as (client, image).
+        frost_textures: Textures for "frost", uint8 (height, width, 3), at least as large as the images,
+            instead of the built-in one.
 
     >>> images = np.full((3, 32, 32, 3), 128, np.uint8)
     >>> noisy = corrupt(images, "gaussian_noise", 5, seeds=[(7, 0), (7, 1), (7, 2)])
@@ -55,16 +55,16 @@ def corrupt(
     keys = _checked_seeds(seeds, len(images))
     textures = _checked_textures(frost_textures, images)
     result = np.empty_like(images, order="C")
-    portion = max(1, _VALUES_AT_A_TIME // images[0].size) if len(images) else 1
-    for begin in range(0, len(images), portion):
-        part = slice(begin, begin + portion)
+    size = max(1, _CHUNK_VALUES // images[0].size) if len(images) else 1
+    for start in range(0, len(images), size):
+        part = slice(start, start + size)
         batch = Batch(images[part], [np.random.default_rng(key) for key in keys[part]], textures)
         result[part] = to_pixels(chosen(batch, severity))
     return result
 
 
 def to_pixels(images: Images) -> Pixels:
-    """Values of 0 to 1 as the nearest bytes; what lies outside is clipped.
+    """Round values from 0 to 1 to bytes; others are clipped.
 
     >>> to_pixels(np.array([-1, 0.5, 1.2], np.float32))
     array([  0, 128, 255], dtype=uint8)
@@ -74,12 +74,12 @@ def to_pixels(images: Images) -> Pixels:
 
 def _check_images(images: Any) -> None:
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
-        found = f"dtype {images.dtype}" if isinstance(images, np.ndarray) else type(images).__name__
-        raise DataError(f"images must be a numpy array of dtype uint8 with values 0 to 255, got {found}")
+        kind = f"dtype {images.dtype}" if isinstance(images, np.ndarray) else type(images).__name__
+        raise DataError(f"images must be a numpy array of dtype uint8 with values 0 to 255, got {kind}")
     if images.ndim != 4 or images.shape[3] != 3:
         raise DataError(
             f"images must have shape (images, height, width, 3), got {images.shape}: add an axis to a single "
-            "image, repeat a grey channel three times, move channels to the end"
+            "image, repeat a gray channel three times, or move channels to the end"
         )
     if min(images.shape[1:3]) < SMALLEST_SIDE:
         raise DataError(
@@ -89,7 +89,7 @@ def _check_images(images: Any) -> None:
 
 
 def _checked_seeds(seeds: Any, count: int) -> list[Seed]:
-    keys = [tuple(map(_whole, seed)) if np.ndim(seed) else _whole(seed) for seed in seeds]
+    keys = [tuple(map(_integer, seed)) if np.ndim(seed) else _integer(seed) for seed in seeds]
     if len(keys) != count:
         raise DataError(f"{len(keys)} seeds for {count} images: pass one for each image")
     for index, key in enumerate(keys):
@@ -99,7 +99,7 @@ def _checked_seeds(seeds: Any, count: int) -> list[Seed]:
     return keys
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     if isinstance(value, (int, np.integer)):
         return int(value)
     raise DataError(f"a seed is {value!r} ({type(value).__name__}): pass integers or tuples of them")
@@ -108,12 +108,12 @@ def _whole(value: Any) -> int:
 def _checked_textures(textures: Sequence[Pixels], images: Pixels) -> list[Image.Image]:
     height, width = images.shape[1:3]
     for index, texture in enumerate(textures):
-        good = isinstance(texture, np.ndarray) and texture.dtype == np.uint8 and texture.ndim == 3
-        if not good or texture.shape[2] != 3:
+        is_image = isinstance(texture, np.ndarray) and texture.dtype == np.uint8 and texture.ndim == 3
+        if not is_image or texture.shape[2] != 3:
             raise DataError(f"frost texture {index} must be a uint8 array of shape (height, width, 3)")
         if texture.shape[0] < height or texture.shape[1] < width:
             raise DataError(
                 f"frost texture {index} has {texture.shape[0]}x{texture.shape[1]} pixels, the images have "
-                f"{height}x{width}: pass a larger picture"
+                f"{height}x{width}: pass a larger one"
             )
     return [Image.fromarray(np.ascontiguousarray(texture)) for texture in textures]

@@ -1,4 +1,4 @@
-"""What a corruption is given: some images, and one source of random numbers for each of them."""
+"""The input of a corruption: images, and a random generator for each of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,15 +12,20 @@ from PIL import Image
 Pixels: TypeAlias = NDArray[np.uint8]  # (images, height, width, 3), 0 to 255
 Images: TypeAlias = NDArray[np.float32]  # the same, 0 to 1
 
-REFERENCE_SIDE = 32  # the image side that the benchmark's constants were made for
+REFERENCE_SIDE = 32  # the image side of the benchmark's constants
+
+
+def as_values(pixels: Pixels) -> Images:
+    """Bytes as values from 0 to 1."""
+    return pixels.astype(np.float32) / np.float32(255)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images of one size. What happens to one of them must not depend on the others.
+    """Images of one size. The result for an image must not depend on the others.
 
-    So every random number comes from that image's own generator, and nothing is summed in an order
-    that could change with the number of images.
+    So random numbers come from the image's own generator, and the order of sums does not depend on the number
+    of images.
 
     >>> batch = Batch(np.full((2, 64, 64, 3), 51, np.uint8), [np.random.default_rng(0)] * 2)
     >>> batch.scale, batch.images[0, 0, 0]
@@ -29,21 +34,21 @@ class Batch:
 
     pixels: Pixels
     random: Sequence[np.random.Generator]  # one per image
-    frost_textures: Sequence[Image.Image] = ()  # the user's own; empty: the built-in one
+    frost_textures: Sequence[Image.Image] = ()  # empty: the built-in one
 
     @cached_property
     def images(self) -> Images:
-        """The images with values from 0 to 1. Do not write to it."""
-        return self.pixels.astype(np.float32) / np.float32(255)
+        """The images with values from 0 to 1, read-only by convention."""
+        return as_values(self.pixels)
 
     @property
     def height(self) -> int:
-        """Of every image, in pixels."""
+        """Height of the images in pixels."""
         return int(self.pixels.shape[1])
 
     @property
     def width(self) -> int:
-        """Of every image, in pixels."""
+        """Width of the images in pixels."""
         return int(self.pixels.shape[2])
 
     @property
@@ -53,18 +58,18 @@ class Batch:
 
     @property
     def scale(self) -> float:
-        """By how much lengths in pixels grow compared with the benchmark's 32x32 images."""
+        """The factor for lengths in pixels, relative to the benchmark's 32x32 images."""
         return self.side / REFERENCE_SIDE
 
     def draw(self, numbers: Callable[[np.random.Generator], Any]) -> NDArray[np.float32]:
-        """`numbers` of each image's own generator, stacked."""
+        """Apply `numbers` to each image's generator, and stack the results."""
         return np.stack([numbers(random) for random in self.random]).astype(np.float32, copy=False)
 
     def normal(self, *shape: int) -> NDArray[np.float32]:
-        """Standard normal numbers, of this shape for each image."""
+        """Standard normal numbers of this shape for each image."""
         return self.draw(lambda random: random.standard_normal(shape, dtype=np.float32))
 
     def uniform(self, low: float, high: float, *shape: int) -> NDArray[np.float32]:
-        """Uniform numbers, of this shape for each image."""
+        """Uniform numbers of this shape for each image."""
         unit = self.draw(lambda random: random.random(shape, dtype=np.float32))
         return np.float32(low) + np.float32(high - low) * unit

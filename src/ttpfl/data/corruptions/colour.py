@@ -1,4 +1,4 @@
-"""Value and saturation of the HSV colour model, changed without the detour over the hue."""
+"""Change value and saturation in the HSV colour model, without computing the hue."""
 
 import numpy as np
 
@@ -8,31 +8,29 @@ GREY_WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def grey(images: Images) -> Images:
-    """How bright each pixel seems; the last axis has length 1."""
+    """Perceived brightness of each pixel; the last axis has length 1."""
     red, green, blue = (images[..., channel, None] * GREY_WEIGHTS[channel] for channel in range(3))
-    seen: Images = red + green + blue
-    return seen
+    return np.asarray(red + green + blue)
 
 
 def with_value(images: Images, value: Images) -> Images:
-    """The same hue and saturation with another value (largest channel); black becomes grey."""
+    """The same hue and saturation with another value (largest channel); black becomes gray."""
     old = images.max(-1, keepdims=True)
     black = old == 0
     return np.where(black, value, images * (value / np.where(black, 1, old)))
 
 
 def scaled_saturation(images: Images, factor: float, plus: float) -> Images:
-    """The same hue and value with the saturation times `factor` and `plus` added, at most 1.
+    """The same hue and value with saturation `factor * saturation + plus`, at most 1.
 
-    A grey pixel has no hue; by convention it counts as red, so that `plus` tints it.
+    A gray pixel has no hue; by convention it counts as red, so `plus` tints it.
     """
     value = images.max(-1, keepdims=True)
     depth = value - images  # how far each channel lies below the largest
     span = depth.max(-1, keepdims=True)
     is_grey = span == 0
     saturation = span / np.where(value == 0, 1, value)
-    wanted = np.clip(np.float32(factor) * saturation + np.float32(plus), 0, 1)
+    new = np.clip(np.float32(factor) * saturation + np.float32(plus), 0, 1)
     red_side = np.array([0, 1, 1], np.float32)
     share = np.where(is_grey, red_side, depth / np.where(is_grey, 1, span))
-    saturated: Images = value * (1 - wanted * share)
-    return saturated
+    return np.asarray(value * (1 - new * share))

@@ -1,21 +1,21 @@
-"""Canny's edges, for a stack of images at once."""
+"""The Canny edge detector for a stack of images."""
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-# Neighbours of a pixel within its own image, also diagonally; images of a stack do not touch.
+# A pixel and its eight neighbours within an image, not across images of the stack.
 _TOUCHING = np.zeros((3, 3, 3), bool)
 _TOUCHING[1] = True
-# Not ndimage.sobel, which also smooths across the images of a stack.
+# ndimage.sobel would also smooth across the images of the stack.
 _SOBEL = np.outer([-1, 0, 1], [1, 2, 1])
 
 
 def canny(layers: NDArray[np.uint8], low: float, high: float) -> NDArray[np.bool_]:
-    """Thin lines where (images, height, width) layers change quickly.
+    """Edges of (images, height, width) layers.
 
-    A line is kept where its slope is above `high`, and as far from there as it stays above `low`. The
-    slope is the sum of both absolute Sobel differences.
+    An edge needs a slope above `high` somewhere and above `low` everywhere. The slope is the sum of both
+    absolute Sobel differences.
 
     >>> layer = np.zeros((1, 5, 6), np.uint8)
     >>> layer[:, :, 3:] = 200
@@ -29,12 +29,11 @@ def canny(layers: NDArray[np.uint8], low: float, high: float) -> NDArray[np.bool
     lines, count = ndimage.label(candidates, _TOUCHING)
     strong = np.zeros(count + 1, bool)
     strong[lines[candidates & (slope > high)]] = True
-    kept: NDArray[np.bool_] = strong[lines]
-    return kept
+    return np.asarray(strong[lines])
 
 
 def _ridges(slope: NDArray[np.int32], down: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Whether a pixel's slope is the largest across the edge, whose direction is one of four."""
+    """Whether a pixel's slope is the largest across the edge, in one of four directions."""
     padded = np.pad(slope, ((0, 0), (1, 1), (1, 1)))
     height, width = slope.shape[1:]
 
@@ -46,13 +45,7 @@ def _ridges(slope: NDArray[np.int32], down: NDArray[np.int32], right: NDArray[np
     steep = np.abs(right) < tangent * np.abs(down)
     falling = (slope > neighbour(-1, -1)) & (slope > neighbour(1, 1))
     rising = (slope > neighbour(-1, 1)) & (slope > neighbour(1, -1))
-    # Of two equal neighbours only the first counts, or an edge would be two pixels wide.
-    return np.select(
-        [level, steep, (down < 0) == (right < 0)],
-        [
-            (slope > neighbour(0, -1)) & (slope >= neighbour(0, 1)),
-            (slope > neighbour(-1, 0)) & (slope >= neighbour(1, 0)),
-            falling,
-        ],
-        rising,
-    )
+    # Of two equal neighbours only the first counts; otherwise edges would be two pixels wide.
+    across = (slope > neighbour(0, -1)) & (slope >= neighbour(0, 1))
+    along = (slope > neighbour(-1, 0)) & (slope >= neighbour(1, 0))
+    return np.select([level, steep, (down < 0) == (right < 0)], [across, along, falling], rising)

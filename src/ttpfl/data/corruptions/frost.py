@@ -1,10 +1,9 @@
-"""Frost on a window: a texture of ice crystals that is drawn here, or the user's own pictures.
+"""Frost on a window: a generated texture of ice crystals, or the user's own textures.
 
-The benchmark overlays photographs of frost that are not free to ship. The built-in texture has their
-statistics at this scale: bluish white, in a 32x32 piece a grey mean of 130 to 207 and a standard
-deviation of 16 to 34. It differs in what it shows: feathery crystals of random size and direction
-everywhere, where photographs also have clear glass, rims and a view behind them. Accuracies under
-frost are therefore comparable with each other, but not to the digit with those on CIFAR-10-C.
+The benchmark's photographs of frost cannot be redistributed. The built-in texture has their statistics at
+this scale: bluish white, with a gray mean of 130 to 207 and a standard deviation of 16 to 34 per 32x32 piece.
+But it shows feathery crystals everywhere, while photographs also show clear glass, rims and a view behind.
+Accuracies under frost are comparable with each other, but not exactly with those on CIFAR-10-C.
 """
 
 import math
@@ -20,13 +19,13 @@ from ttpfl.data.corruptions.batch import REFERENCE_SIDE, Batch, Pixels
 from ttpfl.data.corruptions.plasma import plasma
 
 _SIDE = 1024  # of the built-in texture
-_PIECE = 2 * REFERENCE_SIDE  # what an image shows of it; twice the usual size, for larger images
+_PIECE = 2 * REFERENCE_SIDE  # what an image shows of it; double, for larger images
 _CRYSTALS = 2600
 _MEAN, _SPREAD_OF_MEANS, _CONTRAST = 170.0, 60.0, 29.0
 
 
 def pieces(batch: Batch) -> Pixels:
-    """For each image a piece of a texture, cut at random."""
+    """A random piece of a texture for each image."""
     zoom = 1.0 if batch.frost_textures else _PIECE / batch.side
     textures = batch.frost_textures or [built_in()]
     size = (batch.width, batch.height)
@@ -37,7 +36,7 @@ def _piece(
     textures: Sequence[Image.Image], size: tuple[int, int], zoom: float, random: np.random.Generator
 ) -> Pixels:
     texture = textures[int(random.integers(len(textures)))]
-    width, height = (min(zoom * length, whole) for length, whole in zip(size, texture.size, strict=True))
+    width, height = (min(zoom * length, most) for length, most in zip(size, texture.size, strict=True))
     left = int(random.integers(int(texture.width - width) + 1))
     top = int(random.integers(int(texture.height - height) + 1))
     box = (left, top, left + width, top + height)
@@ -46,7 +45,7 @@ def _piece(
 
 @cache
 def built_in() -> Image.Image:
-    """The texture, always the same; it takes a moment to draw, once per process."""
+    """The built-in texture, which is always the same and drawn once per process."""
     random = np.random.default_rng(20)
     crystals = np.asarray(_crystals(random), np.float32)
     haze, light = plasma(random.uniform(-1, 1, (2, _SIDE, _SIDE)).astype(np.float32), decay=1.4)
@@ -56,7 +55,7 @@ def built_in() -> Image.Image:
 
 
 def _levelled(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """With mean 0 and standard deviation 1 around every pixel, so that all pieces are alike."""
+    """Normalise to mean 0 and standard deviation 1 around every pixel, so that all pieces are alike."""
     for _ in range(2):
         values = values - ndimage.uniform_filter(values, _PIECE, mode="wrap")
         values = values / np.sqrt(ndimage.uniform_filter(values**2, _PIECE, mode="wrap"))
@@ -64,7 +63,7 @@ def _levelled(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _icy(grey: NDArray[np.float32]) -> Pixels:
-    """The grey values in the colours of ice: white where it is bright, blue where it is dark."""
+    """Gray values in the colours of ice: white where bright, blue where dark."""
     shadow = np.clip((255 - grey) / 255, 0, 1)
     channels = [grey - 34 * shadow, grey + 6 * shadow, grey + 58 * shadow]
     return np.clip(np.rint(np.stack(channels, -1)), 0, 255).astype(np.uint8)
@@ -83,7 +82,7 @@ def _crystals(random: np.random.Generator) -> Image.Image:
 def _feather(
     drawing: ImageDraw.ImageDraw, x: float, y: float, angle: float, length: float, shade: int
 ) -> None:
-    """A stem with shrinking branches to both sides at 60 degrees, as ice grows them."""
+    """Draw a stem with shrinking branches at 60 degrees on both sides, as ice grows."""
     right, down = math.cos(angle), math.sin(angle)
     drawing.line((x, y, x + length * right, y + length * down), shade, 2)
     spacing = 7.0

@@ -1,4 +1,4 @@
-"""Noise of every pixel's own; it does not depend on the image size."""
+"""Noise per pixel, independent of the image size."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from ttpfl.data.corruptions.registry import corruption
 
 @corruption((0.04,), (0.06,), (0.08,), (0.09,), (0.10,))
 def gaussian_noise(batch: Batch, sd: float) -> Images:
-    """Normal noise of this standard deviation: little light, a warm sensor."""
+    """Gaussian noise, as in low light or from a warm sensor."""
     return batch.images + np.float32(sd) * batch.normal(batch.height, batch.width, 3)
 
 
 @corruption((500,), (250,), (100,), (75,), (50,))
 def shot_noise(batch: Batch, photons: float) -> Images:
-    """Light counted in so many photons at full brightness."""
+    """Poisson noise of light that is counted in photons; `photons` is full brightness."""
     means = batch.pixels * (photons / 255)
     counts = [random.poisson(mean) for random, mean in zip(batch.random, means, strict=True)]
     return np.stack(counts).astype(np.float32) / np.float32(photons)
@@ -22,7 +22,7 @@ def shot_noise(batch: Batch, photons: float) -> Images:
 
 @corruption((0.01,), (0.02,), (0.03,), (0.05,), (0.07,))
 def impulse_noise(batch: Batch, fraction: float) -> Images:
-    """Salt and pepper: this fraction of all values becomes 0 or 1, half of it each."""
+    """Salt and pepper: half of this fraction of all values becomes 0, the other half 1."""
     chance = batch.uniform(0, 1, batch.height, batch.width, 3)
     pepper, salt = chance < fraction / 2, chance >= 1 - fraction / 2
     return np.where(pepper, np.float32(0), np.where(salt, np.float32(1), batch.images))
@@ -30,5 +30,5 @@ def impulse_noise(batch: Batch, fraction: float) -> Images:
 
 @corruption((0.06,), (0.1,), (0.12,), (0.16,), (0.2,))
 def speckle_noise(batch: Batch, sd: float) -> Images:
-    """Normal noise in proportion to the value."""
+    """Gaussian noise in proportion to the value."""
     return batch.images * (1 + np.float32(sd) * batch.normal(batch.height, batch.width, 3))

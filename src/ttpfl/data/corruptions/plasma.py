@@ -5,11 +5,10 @@ from numpy.typing import NDArray
 
 
 def plasma(noise: NDArray[np.float32], decay: float) -> NDArray[np.float32]:
-    """Clouds from 0 to 1 that join at opposite edges.
+    """Clouds from 0 to 1 that match at opposite edges.
 
-    Every point is the mean of four neighbours plus its own number of `noise`, (images, side, side)
-    with a power of two as the side. As in the benchmark the "wibble" that `decay` divides from one
-    level to the next enters squared.
+    Every point is the mean of four neighbours plus its value of `noise`, of shape (images, side, side), where
+    the side is a power of two. As in the benchmark, the noise shrinks by `decay` squared per level.
 
     >>> clouds = plasma(np.random.default_rng(0).uniform(-1, 1, (3, 16, 16)).astype(np.float32), 2.0)
     >>> clouds.shape, clouds.min(), clouds.max()
@@ -27,7 +26,7 @@ def plasma(noise: NDArray[np.float32], decay: float) -> NDArray[np.float32]:
 
 
 def _refine(clouds: NDArray[np.float32], noise: NDArray[np.float32], step: int) -> None:
-    """Fill in the points half a `step` from those that are known."""
+    """Fill in the points half a `step` from the known ones."""
     half = step // 2
     corner = clouds[:, ::step, ::step]
     below, beside = np.roll(corner, -1, 1), np.roll(corner, -1, 2)

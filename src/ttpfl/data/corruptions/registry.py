@@ -1,4 +1,4 @@
-"""Which corruptions there are, and the parameters of their five severities."""
+"""The registry of corruptions, with the parameters of their five severities."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -8,17 +8,18 @@ from ttpfl.data.corruptions.batch import Batch, Images
 from ttpfl.errors import DataError
 from ttpfl.util.settings_kit import find
 
+Parameters = tuple[Any, ...]
 Function = TypeVar("Function", bound=Callable[..., Images])
 
 
 class Corruption(NamedTuple):
-    """A function of a batch and some parameters, and these parameters for severity 1 to 5."""
+    """A function of a batch and parameters, and the parameters for severities 1 to 5."""
 
     function: Callable[..., Images]
-    severities: tuple[tuple[Any, ...], ...]
+    severities: tuple[Parameters, ...]
 
     def __call__(self, batch: Batch, severity: int) -> Images:
-        """The corrupted images; values outside 0 to 1 are still to be clipped."""
+        """The corrupted images, not yet clipped to 0 to 1."""
         return self.function(batch, *self.severities[severity - 1])
 
 
@@ -26,13 +27,9 @@ _CORRUPTIONS: dict[str, Corruption] = {}
 
 
 def corruption(
-    one: tuple[Any, ...],
-    two: tuple[Any, ...],
-    three: tuple[Any, ...],
-    four: tuple[Any, ...],
-    five: tuple[Any, ...],
+    one: Parameters, two: Parameters, three: Parameters, four: Parameters, five: Parameters
 ) -> Callable[[Function], Function]:
-    """Register the decorated function under its name, with its parameters at severity 1 to 5.
+    """Register the decorated function under its name, with its parameters at severities 1 to 5.
 
     >>> import numpy as np
     >>> from ttpfl.data.corruptions import corrupt
@@ -52,17 +49,16 @@ def corruption(
 
 
 def names() -> tuple[str, ...]:
-    """All corruptions: those of source clients, those of target clients, and any added since.
+    """All corruptions: those of source clients, those of target clients, and the user's own.
 
     >>> names()[0], names()[-1], len(names())
     ('gaussian_noise', 'spatter', 19)
     """
-    usual = SOURCE_CORRUPTIONS + TARGET_CORRUPTIONS
-    return usual + tuple(name for name in _CORRUPTIONS if name not in usual)
+    return tuple(dict.fromkeys((*SOURCE_CORRUPTIONS, *TARGET_CORRUPTIONS, *_CORRUPTIONS)))
 
 
 def get(name: str) -> Corruption:
-    """The corruption of this name, or an error that lists the known ones.
+    """A corruption by name, or an error that lists all names.
 
     >>> get("gaussian_noise").severities
     ((0.04,), (0.06,), (0.08,), (0.09,), (0.1,))

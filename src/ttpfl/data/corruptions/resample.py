@@ -1,4 +1,4 @@
-"""Reading images between their pixels, and blurring them along a line."""
+"""Bilinear sampling of images, and blurring along a line."""
 
 import math
 
@@ -11,7 +11,7 @@ Coordinates = NDArray[np.floating]
 
 
 def sample_grid(images: Images, rows: Coordinates, columns: Coordinates) -> Images:
-    """Bilinear values where `rows` cross `columns`, the same for all images; edges are extended.
+    """Bilinear samples on a grid that is the same for all images; edges are extended.
 
     >>> image = np.arange(4, dtype=np.float32).reshape(1, 2, 2, 1)
     >>> sample_grid(image, np.array([0.5]), np.array([0, 0.5, 9]))[0, :, :, 0]
@@ -29,7 +29,7 @@ def sample_grid(images: Images, rows: Coordinates, columns: Coordinates) -> Imag
 
 
 def resize(images: Images, height: int, width: int) -> Images:
-    """The images at another size, bilinear; halving takes the mean of 2x2 pixels.
+    """Bilinear resizing; halving takes the mean of 2x2 pixels.
 
     >>> resize(np.arange(4, dtype=np.float32).reshape(1, 2, 2, 1), 1, 1)
     array([[[[1.5]]]], dtype=float32)
@@ -44,7 +44,7 @@ def resize(images: Images, height: int, width: int) -> Images:
 
 
 def clipped_zoom(images: Images, factor: float) -> Images:
-    """The middle of the images enlarged by `factor` (at least 1) to whole pixels, at the old size."""
+    """Zoom into the centre by `factor` (at least 1), rounded to pixels, at the same size."""
     rows, columns = (_zoomed(length, factor) for length in images.shape[1:3])
     return sample_grid(images, rows, columns)
 
@@ -52,13 +52,13 @@ def clipped_zoom(images: Images, factor: float) -> Images:
 def _zoomed(length: int, factor: float) -> Coordinates:
     kept = math.ceil(length / factor)
     enlarged = round(kept * factor)
-    begin, trimmed = (length - kept) // 2, (enlarged - length) // 2
-    # The first and the last pixel of the piece stay where they are; the others move apart.
-    return begin + (np.arange(length) + trimmed) * ((kept - 1) / (enlarged - 1))
+    start, trimmed = (length - kept) // 2, (enlarged - length) // 2
+    # The first and the last pixel of the piece keep their place; the others spread out.
+    return start + (np.arange(length) + trimmed) * ((kept - 1) / (enlarged - 1))
 
 
 def sample(images: Images, rows: Coordinates, columns: Coordinates) -> Images:
-    """Bilinear values at each image's own (height, width) positions; edges are mirrored."""
+    """Bilinear samples at each image's own (height, width) positions; edges are mirrored."""
     height, width = images.shape[1:3]
     top, left = np.floor(rows).astype(np.intp), np.floor(columns).astype(np.intp)
     down = (rows - top).astype(np.float32)[..., None]
@@ -74,7 +74,7 @@ def sample(images: Images, rows: Coordinates, columns: Coordinates) -> Images:
 
 
 def mirrored(index: NDArray[np.intp], length: int) -> NDArray[np.intp]:
-    """Indices beyond the ends turned back inside, without repeating the end.
+    """Reflect indices at the ends, without repeating the end.
 
     >>> mirrored(np.array([-2, -1, 0, 3, 4]), 4)
     array([2, 1, 0, 3, 2])
@@ -85,7 +85,7 @@ def mirrored(index: NDArray[np.intp], length: int) -> NDArray[np.intp]:
 
 
 def line_blur(images: Images, radius: float, sd: float, degrees: NDArray[np.float32]) -> Images:
-    """Blurs each image along its own direction, to one side, with a gaussian of 2 radius + 1 pixels."""
+    """Blur each image along its own direction, to one side, with a Gaussian of 2 radius + 1 pixels."""
     steps = np.arange(2 * math.ceil(radius) + 1)
     weights = np.exp(-0.5 * (steps / sd) ** 2)
     weights /= weights.sum()

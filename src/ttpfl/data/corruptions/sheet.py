@@ -1,4 +1,4 @@
-"""One picture to look at: every corruption at every severity."""
+"""An overview image: every corruption at every severity."""
 
 import math
 from os import PathLike
@@ -13,7 +13,7 @@ from ttpfl.data.corruptions.registry import names
 from ttpfl.errors import DataError
 from ttpfl.util.files import written_in_one_step
 
-_CELL = 128  # an enlarged image has at least so many pixels
+_CELL = 128  # least side of an enlarged image in pixels
 _GAP, _LABEL_WIDTH, _HEADER_HEIGHT = 6, 170, 28
 
 
@@ -21,9 +21,9 @@ def contact_sheet(images: Pixels, path: str | PathLike[str], seed: int = 0) -> N
     """Write a PNG with one row per corruption: the clean image, then severity 1 to 5.
 
     Args:
-        images: one image, (height, width, 3) uint8, or several, which the rows show in turn.
-        path: the file to write.
-        seed: of the corruptions' random numbers.
+        images: One uint8 image (height, width, 3), or several, which the rows show in turn.
+        path: File to write.
+        seed: Random seed.
 
     >>> import tempfile, os
     >>> path = os.path.join(tempfile.mkdtemp(), "corruptions.png")
@@ -56,5 +56,5 @@ def contact_sheet(images: Pixels, path: str | PathLike[str], seed: int = 0) -> N
 
 
 def _versions(image: Pixels, name: str, seed: int) -> list[Pixels]:
-    """The clean image and its five severities, with the same random numbers."""
+    """The clean image and its five severities, with the same seed."""
     return [image] + [corrupt(image[None], name, severity, [seed])[0] for severity in range(1, 6)]

@@ -15,7 +15,7 @@ MUD = np.array([63, 42, 20], np.float32) / np.float32(255)
 
 _EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])  # light from the lower right
 _BOX = np.ones((3, 3), int)
-_FARTHEST = 20  # pixels of a 32x32 image from the rim of a drop; beyond, drops are flat
+_FARTHEST = 20  # pixels of a 32x32 image from the rim of a drop; farther inside, drops are flat
 
 
 @corruption(
@@ -28,11 +28,11 @@ _FARTHEST = 20  # pixels of a 32x32 image from the rim of a drop; beyond, drops 
 def spatter(
     batch: Batch, mean: float, sd: float, blur_sd: float, threshold: float, last: float, mud: bool
 ) -> Images:
-    """Drops of water (severity 1 to 3) or mud (4 and 5); `last` is the opacity of water or mud's second blur.
+    """Drops of water (severities 1 to 3) or mud (4 and 5); `last` is water's opacity or mud's second blur.
 
-    Drops grow with the image; for images below 32 pixels they are made at 32 and reduced, since a blur of
-    less than half a pixel is none. Blurred noise has a spread of sd / blur_sd, so the noise's sd grows
-    with the blur, and the drops cover about the same part of the image at every size.
+    Drops scale with the image. For images below 32 pixels they are made at 32 and scaled down, because a blur
+    below half a pixel has no effect. Blurred noise has a spread of sd / blur_sd, so sd scales with the blur,
+    and drops cover about the same fraction of the image at every size.
     """
     scale = max(1.0, batch.scale)
     height, width = (round(length * scale / batch.scale) for length in (batch.height, batch.width))
@@ -48,38 +48,35 @@ def spatter(
 
 
 def shine(layers: NDArray[np.uint8], scale: float) -> NDArray[np.float32]:
-    """How drops reflect the light: 0 beside them, up to 1 where their rims face it."""
+    """Reflected light: 0 beside drops, up to 1 where their rims face the light."""
     step = round(scale)
     rims = canny(layers, 50, 150)
-    # Distances and their whole levels count in pixels of a 32x32 image.
+    # Distances and their integer levels are in pixels of a 32x32 image.
     height = np.stack([np.minimum(distance_to(rim) / scale, _FARTHEST) for rim in rims])
     level = filtered(height, _BOX, step) / 9
-    relief = np.stack([equalised(one) for one in level.astype(np.uint8)])
+    relief = np.stack([equalised(layer) for layer in level.astype(np.uint8)])
     embossed = np.clip(filtered(relief.astype(np.float64), _EMBOSS, step), 0, 255)
     light = layers * np.rint(filtered(embossed, _BOX, step) / 9)
     brightest = light.max((1, 2), keepdims=True)
-    shining: NDArray[np.float32] = (light / np.where(brightest == 0, 1, brightest)).astype(np.float32)
-    return shining
+    return np.asarray(light / np.where(brightest == 0, 1, brightest), np.float32)
 
 
 def filtered(layers: NDArray[np.float64], kernel: NDArray[np.int_], step: int) -> NDArray[np.float64]:
-    """The 3x3 kernel over each layer, reading pixels `step` apart; edges are mirrored."""
+    """Apply a 3x3 kernel to each layer, with pixels `step` apart; edges are mirrored."""
     spaced = np.zeros((1, 2 * step + 1, 2 * step + 1))
     spaced[0, ::step, ::step] = kernel
-    result: NDArray[np.float64] = ndimage.correlate(layers, spaced, mode="mirror")
-    return result
+    return np.asarray(ndimage.correlate(layers, spaced, mode="mirror"))
 
 
 def distance_to(points: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Each pixel's distance to the nearest point, infinite where there is none."""
+    """Each pixel's distance to the nearest point, or infinity if there is none."""
     if not points.any():
         return np.full(points.shape, np.inf)
-    distance: NDArray[np.float64] = ndimage.distance_transform_edt(~points)
-    return distance
+    return np.asarray(ndimage.distance_transform_edt(~points))
 
 
 def equalised(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The image with its histogram spread evenly over 0 to 255; a constant one stays as it is.
+    """Histogram equalisation over 0 to 255; a constant image does not change.
 
     >>> equalised(np.array([[3, 3, 4, 5]], np.uint8))
     array([[  0,   0, 128, 255]], dtype=uint8)
@@ -89,5 +86,4 @@ def equalised(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if below[-1] == 0:
         return levels
     table = np.rint(np.maximum(below, 0) * (255 / below[-1])).astype(np.uint8)
-    spread: NDArray[np.uint8] = table[levels]
-    return spread
+    return np.asarray(table[levels])

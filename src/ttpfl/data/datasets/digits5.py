@@ -1,4 +1,4 @@
-"""Digits-5: digits from five sources, one npz file each."""
+"""Digits-5: digits from five sources, in one npz file each."""
 
 from pathlib import Path
 
@@ -31,21 +31,20 @@ DIGITS5 = DatasetInfo(
 
 @dataset(DIGITS5)
 def digits5(directory: Path) -> Images:
-    """All five domains one after the other, resized to 28x28 RGB."""
+    """The five domains in order, resized to 28x28 RGB."""
     paths = [directory / FOLDER / f"{domain}.npz" for domain in DIGITS5.domains]
     if missing := [path.name for path in paths if not path.is_file()]:
         raise DataMissingError(
-            f"digits5 is not complete: there is no {', '.join(missing)} in {directory / FOLDER}"
+            f"digits5 is incomplete: there is no {', '.join(missing)} in {directory / FOLDER}"
         )
     parts = []
     for path in paths:
         x, y = read_images(path)
         if y is None:
             raise DataError(f"{path} has no labels 'y': add one digit per image")
-        # SVHN as it is given out has label 10 for the digit 0: better refused than guessed.
+        # The original SVHN labels the digit 0 as 10: an error is better than a guess.
         check_labels(y, len(x), len(DIGITS5.classes), f"y in {path}")
         parts.append((resized(x, DIGITS5.image_size), y))
     domain = np.repeat(np.arange(len(parts)), [len(y) for _, y in parts])
-    return Images(
-        np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), domain, DIGITS5
-    )
+    x, y = map(np.concatenate, zip(*parts, strict=True))
+    return Images(x, y, domain, DIGITS5)

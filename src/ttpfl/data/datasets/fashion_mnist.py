@@ -14,7 +14,7 @@ from ttpfl.data.storage import verify
 from ttpfl.errors import DataError, DataMissingError
 
 FOLDER = "fashion-mnist"
-# The authors' repository, at a commit; their own server has no https.
+# A commit of the authors' repository, because their server has no https.
 SOURCE = (
     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/"
     "b2617bb6d3ffa2e429640350f613e3291e10b141/data/fashion"
@@ -26,21 +26,12 @@ CHECKSUMS = {  # images, labels; training, then test
     "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 }
 
+CLASSES = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
+
 FASHION_MNIST = DatasetInfo(
     name="fashion-mnist",
     title="Fashion-MNIST: pieces of clothing",
-    classes=(
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
-    ),
+    classes=tuple(CLASSES.split(", ")),
     domains=("fashion-mnist",),
     image_size=(28, 28),
     channels="gray, repeated to RGB",
@@ -62,20 +53,18 @@ def fashion_mnist(directory: Path) -> Images:
 
 
 def read(directory: Path, info: DatasetInfo) -> Images:
-    """All images of the four files that `info` lists."""
+    """All images of the four files in `info`."""
     missing = [file.path for file in info.files if _find(directory / file.path) is None]
     if missing:
-        raise DataMissingError(
-            f"{info.name} is not complete: there is no {', '.join(missing)} in {directory}"
-        )
+        raise DataMissingError(f"{info.name} is incomplete: there is no {', '.join(missing)} in {directory}")
     train_x, train_y, test_x, test_y = (_array(directory / file.path, file) for file in info.files)
     x, y = np.concatenate([train_x, test_x]), np.concatenate([train_y, test_y]).astype(np.int64)
     return Images(resized(x, info.image_size), y, np.zeros(len(y), np.int64), info)
 
 
 def _find(path: Path) -> Path | None:
-    """The file as it is given out, or else without its suffix .gz."""
-    return next((place for place in (path, path.with_suffix("")) if place.is_file()), None)
+    """The compressed file, or else the one without the suffix .gz."""
+    return next((file for file in (path, path.with_suffix("")) if file.is_file()), None)
 
 
 def _array(compressed: Path, file: File) -> NDArray[np.uint8]:
@@ -83,25 +72,23 @@ def _array(compressed: Path, file: File) -> NDArray[np.uint8]:
     assert path is not None
     if path == compressed:
         verify(path, file)
-        data = gzip.decompress(path.read_bytes())
-    else:
-        data = path.read_bytes()
+    data = gzip.decompress(path.read_bytes()) if path == compressed else path.read_bytes()
     return parse_idx(data, str(path), dimensions=3 if "idx3" in path.name else 1)
 
 
 def parse_idx(data: bytes, where: str, dimensions: int) -> NDArray[np.uint8]:
-    """The array in an idx file of unsigned bytes: two zeros, type 8, rank, big-endian sizes, values.
+    """Parse an idx file of unsigned bytes: two zeros, type 8, rank, big-endian sizes, values.
 
     >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]), "labels", dimensions=1)
     array([7, 9], dtype=uint8)
     """
     header = 4 + 4 * dimensions
     if len(data) < header or data[:4] != bytes([0, 0, 8, dimensions]):
-        raise DataError(f"{where} is no idx file of bytes in {dimensions} dimensions: get it again")
+        raise DataError(f"{where} is not an idx file of bytes in {dimensions} dimensions: download it again")
     shape = tuple(np.frombuffer(data[4:header], ">u4").tolist())
     if len(data) - header != math.prod(shape):
         raise DataError(
             f"{where} has {len(data) - header} bytes of values, but its header says {shape}: "
-            "it is cut short or damaged; get it again"
+            "it is truncated or damaged; download it again"
         )
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face `datasets` package, or anything that gives columns by name as they do."""
+"""Data sets of the Hugging Face `datasets` package, or anything else with named columns."""
 
 from collections.abc import Collection, Iterable, Sequence
 from io import BytesIO
@@ -7,20 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.client_arrays import (
-    ClientArrays,
-    ClientData,
-    client_arrays,
-    numbered_classes,
-    own_facts,
-)
+from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays, numbered_classes, own_info
 from ttpfl.data.extras import extra
 from ttpfl.data.pictures import Size, as_rgb, as_size, resized
 from ttpfl.errors import DataError
 from ttpfl.util.limits import PICTURE
 from ttpfl.util.reading import read_bytes
+from ttpfl.util.settings_kit import check_known
 
-HUGGINGFACE = own_facts(
+HUGGINGFACE = own_info(
     name="huggingface",
     title="A Hugging Face data set with a column of clients",
     channels="converted to RGB",
@@ -39,12 +34,11 @@ def from_huggingface(
     image_size: int | Size | None = None,
     classes: Sequence[str] | None = None,
 ) -> ClientArrays:
-    """Clients from the rows of a `datasets.Dataset`: who is in `target_clients` is a target, else a source.
+    """Clients from the rows of a `datasets.Dataset`, or of anything with columns `dataset[name]`.
 
-    Images may be pictures (`datasets.Image`), encoded bytes or uint8 arrays, labels class numbers or
-    names; -1 and None mean that the label of a target's image is not known. `classes` names all classes in
-    the order of their numbers, where the data set does not and some do not occur. Anything whose columns are
-    reached as `dataset[name]` will do:
+    Clients in `target_clients` are target clients, all others source clients. Images are pillow images
+    (`datasets.Image`), encoded bytes or uint8 arrays. Labels are class numbers or names; -1 and None mean
+    unknown. `classes` names all classes in order, if the data set does not and some do not occur.
 
     >>> rows = {"image": np.zeros((4, 8, 8), np.uint8), "label": ["cat", "dog", "cat", None],
     ...         "client": ["north", "north", "west", "south"]}
@@ -57,39 +51,37 @@ def from_huggingface(
         raise DataError(f"target_clients: no row has the client {unknown[0]!r} in column {client_column!r}")
     labels = [None] * len(owners) if label_column is None else list(_column(dataset, label_column))
     names = _class_names(dataset, label_column) if classes is None else tuple(classes)
-    found, y = _labels(labels, names)
+    names, y = _labels(labels, names)
     x = _images(_column(dataset, image_column), image_column, as_size(image_size))
     rows: dict[str, list[int]] = {}
     for row, owner in enumerate(owners):
         rows.setdefault(owner, []).append(row)
-    clients = {name: _client(name, [x[i] for i in own], y[own]) for name, own in rows.items()}
+    clients = {name: _client(name, [x[i] for i in indices], y[indices]) for name, indices in rows.items()}
     source = {name: client for name, client in clients.items() if name not in targets}
     target = {name: client for name, client in clients.items() if name in targets}
-    return client_arrays(source, target, HUGGINGFACE, found)
+    return client_arrays(source, target, HUGGINGFACE, names)
 
 
 def _column(dataset: Any, name: str) -> Iterable[Any]:
-    known = list(getattr(dataset, "column_names", None) or getattr(dataset, "keys", list)())
-    if known and name not in known:
-        raise DataError(
-            f"the data set has no column {name!r} but {', '.join(map(str, known))}: name the right one"
-        )
+    names = list(getattr(dataset, "column_names", None) or getattr(dataset, "keys", list)())
+    if names:
+        check_known("column", name, map(str, names), DataError)
     column: Iterable[Any] = dataset[name]
     return column
 
 
 def _class_names(dataset: Any, label_column: str | None) -> tuple[str, ...] | None:
-    """The names in the column's `ClassLabel` feature, where the data set has one."""
+    """The names in the column's `ClassLabel` feature, if it has one."""
     feature = (getattr(dataset, "features", None) or {}).get(label_column)
-    found = getattr(feature, "names", None)
-    return tuple(found) if found else None
+    names = getattr(feature, "names", None)
+    return tuple(names) if names else None
 
 
 def _labels(labels: list[Any], names: tuple[str, ...] | None) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Class names, and for every row the index of its class, -1 where it is not known."""
-    known = {label for label in labels if label is not None and label != -1}
-    if names is None and all(isinstance(label, str) for label in known):
-        names = tuple(sorted(known))
+    """Class names, and the class index of every row, or -1 if it is unknown."""
+    known_labels = {label for label in labels if label is not None and label != -1}
+    if names is None and all(isinstance(label, str) for label in known_labels):
+        names = tuple(sorted(known_labels))
     index = {name: number for number, name in enumerate(names or ())}
     y = np.array([_number(label, index) for label in labels], np.int64)
     return names or numbered_classes([y], "list all classes with classes="), y
@@ -110,8 +102,8 @@ def _images(column: Iterable[Any], name: str, size: Size | None) -> list[NDArray
     for row, value in enumerate(column):
         try:
             images.append(_image(value, size))
-        except Exception as error:  # junk can fail in any way inside the decoders
-            raise DataError(f"row {row} of column {name!r} is no image: {error}") from error
+        except Exception as error:  # the decoders can fail in any way
+            raise DataError(f"row {row} of column {name!r} is not an image: {error}") from error
     return images
 
 
@@ -138,6 +130,6 @@ def _client(name: str, images: list[NDArray[np.uint8]], y: NDArray[np.int64]) ->
     if unknown.any() and not unknown.all():
         raise DataError(
             f"client {name!r} has {unknown.sum()} images without and {(~unknown).sum()} with a label: "
-            "a target client has labels for all of its images or for none, a source client for all"
+            "label all images, or none of a target client's"
         )
     return ClientData(np.stack(images), None if unknown.all() else y)

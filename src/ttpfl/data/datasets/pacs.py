@@ -27,7 +27,7 @@ PACS = DatasetInfo(
     channels="RGB",
     mean=(0.485, 0.456, 0.406),
     std=(0.229, 0.224, 0.225),
-    licence="none stated; given out for research",
+    licence="none stated; distributed for research",
     homepage="https://arxiv.org/abs/1710.03077",
     instructions="the pictures as PACS/<domain>/<class>/*.jpg (domains art_painting, cartoon, photo, sketch; "
     "classes dog, elephant, giraffe, guitar, horse, house, person)",
@@ -39,7 +39,7 @@ PACS = DatasetInfo(
 
 @dataset(PACS)
 def pacs(directory: Path, image_size: ImageSize = 224) -> Images:
-    """All pictures by domain, class and file name, resized to `image_size` (a side, or height and width)."""
+    """All images by domain, class and file name, resized to `image_size` (a side, or height and width)."""
     info = replace(PACS, image_size=as_size(image_size) or PACS.image_size)
     paths, y, domain = _listing(directory / FOLDER)
     return Images(_pixels(directory, paths, info.image_size), y, domain, info)
@@ -51,11 +51,11 @@ def _listing(root: Path) -> tuple[list[Path], NDArray[np.int64], NDArray[np.int6
         for d, domain in enumerate(PACS.domains)
         for c, name in enumerate(PACS.classes)
     }
-    found = {place: pictures_in(folder) if folder.is_dir() else [] for place, folder in folders.items()}
-    if missing := [str(folders[place]) for place, paths in found.items() if not paths]:
+    files = {key: pictures_in(folder) if folder.is_dir() else [] for key, folder in folders.items()}
+    if missing := [str(folders[key]) for key, paths in files.items() if not paths]:
         shown = ", ".join(missing[:3]) + (" and others" if len(missing) > 3 else "")
-        raise DataMissingError(f"pacs is not complete: there are no pictures in {shown}")
-    rows = [(path, *place) for place, paths in found.items() for path in paths]
+        raise DataMissingError(f"pacs is incomplete: there are no images in {shown}")
+    rows = [(path, *key) for key, paths in files.items() for path in paths]
     y, domain = np.array([row[1:] for row in rows], np.int64).T
     return [path for path, *_ in rows], y, domain
 
@@ -77,9 +77,9 @@ def _pixels(directory: Path, paths: list[Path], size: Size) -> NDArray[np.uint8]
 def _cached(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
     try:
         regular_size(path)
-        # Mapped, not read: 1.5 GB at 224x224. Copy-on-write, so that nobody can change the file.
+        # Memory-mapped, because it has 1.5 GB at 224x224; copy-on-write, so that the file never changes.
         x = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError):  # not there, or not sound
+    except (OSError, ValueError, EOFError):  # missing or invalid
         return None
     return x if x.shape == shape and x.dtype == np.uint8 else None
 
@@ -88,9 +88,9 @@ def _decoded(paths: list[Path], shape: tuple[int, ...]) -> NDArray[np.uint8]:
     x, failures = np.empty(shape, np.uint8), []
     for index, pixels in enumerate(decode(paths, (shape[1], shape[2]))):
         if isinstance(pixels, Unreadable):
-            failures.append(f"{pixels.path} ({pixels.reason})")
+            failures.append(str(pixels))
         else:
             x[index] = pixels
     if failures:
-        raise DataError(f"{len(failures)} pictures cannot be read; get them again: {'; '.join(failures)}")
+        raise DataError(f"{len(failures)} images cannot be read; download them again: {'; '.join(failures)}")
     return x

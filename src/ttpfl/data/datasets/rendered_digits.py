@@ -1,4 +1,4 @@
-"""Printed digits on cluttered, coloured ground, drawn with the fonts that matplotlib brings along."""
+"""Printed digits in matplotlib's fonts on cluttered, coloured backgrounds."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ FONTS = (
     *("cmb10", "cmr10", "cmss10", "cmtt10"),
 )
 SIDE = 28
-SCALE = 2  # drawn larger and reduced, for smooth edges
+SCALE = 2  # drawn larger and scaled down, for smooth edges
 CANVAS = (SIDE * SCALE, SIDE * SCALE)
 SIZES = (40, 46, 52, 58)  # of the font, in pixels of the canvas
-CONTRAST = 90  # smallest difference of brightness between digit and ground
+CONTRAST = 90  # least difference in brightness between digit and background
 
 
 def rendered(rng: np.random.Generator, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """`count` pictures (count, 28, 28, 3) with their digits, all ten equally often."""
+    """`count` images (count, 28, 28, 3) and their labels, all ten digits equally often."""
     fonts = _fonts()
     y = np.arange(count, dtype=np.int64) * 10 // count
     return np.stack([_draw(str(digit), fonts, rng) for digit in y]), y
@@ -31,7 +31,7 @@ def rendered(rng: np.random.Generator, count: int) -> tuple[NDArray[np.uint8], N
 def _fonts() -> list[Any]:
     folder = Path(extra("matplotlib").get_data_path()) / "fonts" / "ttf"
     font = extra("PIL.ImageFont")
-    # The basic engine is in every build of pillow; the other may place glyphs differently.
+    # Every build of pillow has the basic engine; others can place glyphs differently.
     basic = font.Layout.BASIC
     return [
         font.truetype(folder / f"{name}.ttf", size, layout_engine=basic) for name in FONTS for size in SIZES
@@ -44,7 +44,7 @@ def _draw(digit: str, fonts: list[Any], rng: np.random.Generator) -> NDArray[np.
     picture = image.new("RGB", CANVAS, ground)
     font = fonts[rng.integers(len(fonts))]
     _clutter(picture, ground, rng)
-    if rng.random() < 0.5:  # a neighbour, as on a house number; most of it is outside
+    if rng.random() < 0.5:  # a neighbour, as in a house number, mostly outside
         side = rng.choice([-1, 1])
         _put(picture, str(rng.integers(10)), font, ink, (side * rng.uniform(28, 36), 0), rng)
     _put(picture, digit, font, ink, (rng.uniform(-4, 4), rng.uniform(-4, 4)), rng)
@@ -65,7 +65,7 @@ def _brightness(colour: NDArray[np.int64]) -> float:
 
 
 def _clutter(picture: Any, ground: tuple[int, ...], rng: np.random.Generator) -> None:
-    """Some lines and ellipses in colours near that of the ground, so that they never hide the digit."""
+    """Draw lines and ellipses in colours near the background's, so that they never hide the digit."""
     pen = extra("PIL.ImageDraw").Draw(picture)
     for _ in range(rng.integers(1, 5)):
         colour = tuple(np.clip(np.array(ground) + rng.integers(-60, 61, 3), 0, 255).tolist())
@@ -82,11 +82,11 @@ def _put(
     picture: Any, digit: str, font: Any, ink: tuple[int, ...], shift: tuple[float, float],
     rng: np.random.Generator,
 ) -> None:  # fmt: skip
-    """Draw a digit, turned by up to 20 degrees, `shift` away from the middle."""
+    """Draw a digit, rotated by up to 20 degrees, at `shift` from the centre."""
     image = extra("PIL.Image")
     mask = image.new("L", CANVAS, 0)
     left, top, right, bottom = font.getbbox(digit)
-    # Centred by its ink: the fonts place digits very differently in their boxes.
+    # Centred by its bounding box, because fonts place digits very differently.
     place = ((CANVAS[0] - left - right) / 2 + shift[0], (CANVAS[1] - top - bottom) / 2 + shift[1])
     extra("PIL.ImageDraw").Draw(mask).text(place, digit, fill=255, font=font)
     mask = mask.rotate(rng.uniform(-20, 20), image.Resampling.BILINEAR)
