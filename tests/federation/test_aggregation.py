@@ -15,7 +15,7 @@ from ttpfl.core.learning import draw_cohort
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation.common.state_vector import layout_of, pack, unpack
 from ttpfl.federation.server.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
-from ttpfl.federation.server.rate_average import check_cohort, combined, least_answers
+from ttpfl.federation.server.rate_average import check_cohort, combined, min_results
 
 LAYOUT = layout_of(mlp())
 CURRENT = pack(mlp(1), torch.empty(LAYOUT.length))
@@ -175,16 +175,19 @@ def test_krum_is_not_moved_by_liars() -> None:
 
 
 def test_krum_says_how_many_clients_it_needs() -> None:
-    with pytest.raises(FederationError, match="at least 5 clients where 2 may lie, but 4 answered"):
+    with pytest.raises(
+        FederationError,
+        match="at least 5 clients to tolerate 2 Byzantine clients, but only 4 returned a result",
+    ):
         combined(some_rates(4), "krum", 0.4)
 
 
 @settings(max_examples=100, deadline=None)
 @given(trim=st.floats(0.01, 0.49))
-def test_the_least_number_of_answers_is_the_least(trim: float) -> None:
-    needed = least_answers("trimmed", trim)
+def test_the_least_number_of_results_is_the_least(trim: float) -> None:
+    needed = min_results("trimmed", trim)
     assert [int(trim * clients) > 0 for clients in (needed - 1, needed)] == [False, True]
-    needed = least_answers("krum", trim)
+    needed = min_results("krum", trim)
     combined(some_rates(needed), "krum", trim)
     with pytest.raises(FederationError, match="krum needs"):
         combined(some_rates(needed - 1), "krum", trim)
@@ -193,9 +196,9 @@ def test_the_least_number_of_answers_is_the_least(trim: float) -> None:
 @pytest.mark.parametrize(
     ("average", "trim", "cohort", "words"),
     [
-        ("trimmed", 0.1, 3, r"fewer than 10 clients, and there are 3 in a round: set trim=0\.334, or use"),
-        ("trimmed", 0.1, 2, "there are 2 in a round: use average='median'"),
-        ("krum", 0.1, 3, "needs 4 clients in a round, and there are 3: use average='median'"),
+        ("trimmed", 0.1, 3, r"fewer than 10 clients per round, and there are 3: set trim=0\.334, or use"),
+        ("trimmed", 0.1, 2, "there are 2: use average='median'"),
+        ("krum", 0.1, 3, "needs at least 4 clients per round, but there are 3: use average='median'"),
     ],
 )
 def test_too_few_clients_for_an_average(average: str, trim: float, cohort: int, words: str) -> None:
@@ -222,8 +225,9 @@ def test_state_vector_there_and_back() -> None:
     unpack(vector, other)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
     assert other.a.weight is other.b.weight
-    for name, part in layout.parts(vector):
-        assert torch.equal(part, model.get_parameter(name).float())
+    for entry in layout.entries:
+        part = vector[entry.start : entry.stop].view(entry.shape)
+        assert torch.equal(part, model.get_parameter(entry.name).float())
     assert layout_of(linear().double()).dtype == torch.float64
 
 

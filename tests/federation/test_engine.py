@@ -234,7 +234,7 @@ def test_a_client_that_always_ends_its_worker(started: Callable[..., Processes],
     engine = started(fatal)
     cause = "SIGKILL" if how == "kill" else "exit code 3"
     answers = {answer.job.client: answer.failure for answer in engine.run(jobs(6, 7), torch.ones(LENGTH))}
-    assert re.match(rf"it ended its worker process twice \(.*{cause}\)", answers.pop(3) or "")
+    assert re.match(rf"its worker process died twice \(.*{cause}\)", answers.pop(3) or "")
     assert answers == dict.fromkeys([0, 1, 2, 4, 5])  # nobody else is affected
     assert len(collected(started(plain), 6, 7)) == 6
 
@@ -252,7 +252,7 @@ def test_a_stopped_worker_is_replaced(
 
     assert collected(started(stops_once), 6, 7) == collected(started(plain), 6, 7)
     assert "was stopped at client 'client-3' in round 7: it is given up unless" in caplog.text
-    assert "a worker ended (signal SIGKILL) at client 'client-3' in round 7: it is replaced" in caplog.text
+    assert "a worker died (signal SIGKILL) at client 'client-3' in round 7: it is replaced" in caplog.text
 
 
 def test_a_worker_that_is_busy_for_long_is_not_taken_for_a_stopped_one(

@@ -257,7 +257,7 @@ def terminal() -> Iterator[None]:
 def test_one_interrupt_is_a_wish_and_two_are_an_order(workers: int, terminal: None) -> None:
     before = signal.getsignal(signal.SIGINT)
     once, twice = Interrupt(1), Interrupt(2)
-    with pytest.raises(KeyboardInterrupt, match="stopped after 2 rounds; nothing was kept"):
+    with pytest.raises(KeyboardInterrupt, match="stopped after 2 rounds; no checkpoint was kept"):
         interrupted_by(once, workers=workers)
     assert once.calls == ["round 1", "round 2", "interrupted after 2", "close"]
     with pytest.raises(KeyboardInterrupt):
@@ -289,11 +289,11 @@ def test_no_interrupt_loses_rounds(
 ) -> None:
     sites = [Impatient("one", pair(8, 1), tmp_path, once)]
     settings = TrainSettings(rounds=5, batch_size=4, workers=1, checkpoint_every=9, buffers="local")
-    with pytest.raises(KeyboardInterrupt, match=r"after 2 rounds; .*checkpoints is there to resume from"):
+    with pytest.raises(KeyboardInterrupt, match=r"after 2 rounds; resume from .*checkpoints$"):
         train(mlp(), sites, settings, run_dir=tmp_path)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["round-000002.safetensors"]
     assert [record.message for record in caplog.records] == [
-        "the run ends with the next answer of a client; a second Ctrl-C ends it now"
+        "stopping after the next client; press Ctrl-C again to stop immediately"
     ]
     calm = [Site("one", pair(8, 1), tmp_path)]
     resumed = train(mlp(), calm, settings, run_dir=tmp_path, resume=True)
@@ -352,8 +352,10 @@ def test_a_client_that_always_kills_its_worker_is_left_out(
     found = train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=2))
     assert [record["failed"] for record in found.history] == [["the-killer"], ["the-killer"]]
     assert not any(record["abandoned"] for record in found.history)
-    assert "'the-killer' is left out: it ended its worker process twice (signal SIGKILL)" in caplog.text
-    with pytest.raises(FederationError, match="all 1 clients of round 0 failed; 'the-killer': it ended"):
+    assert "'the-killer' is left out: its worker process died twice (signal SIGKILL)" in caplog.text
+    with pytest.raises(
+        FederationError, match="all 1 clients of round 0 failed; 'the-killer': its worker process died"
+    ):
         train(linear(), sites[-1:], TrainSettings(rounds=2, batch_size=4, workers=2))
 
 
@@ -455,7 +457,10 @@ class Broken:
 @pytest.mark.parametrize(
     ("reasons", "said"),
     [
-        (("block 7 of 'a' is bad", "block 12 of 'b' is bad"), ["all 2 clients failed alike; 'north': "]),
+        (
+            ("block 7 of 'a' is bad", "block 12 of 'b' is bad"),
+            ["all 2 clients failed in the same way; 'north': "],
+        ),
         (
             ("block 7 is bad", "no such file"),
             ["client 'north' is left out: ", "client 'south' is left out: "],
@@ -479,7 +484,7 @@ def test_figures_that_nothing_can_be_computed_with(caplog: pytest.LogCaptureFixt
     settings = TrainSettings(rounds=1, batch_size=4, workers=0, algorithm="qffl", q=10.0, lr=1e-37)
     found = train(linear(), {**good, "huge": (x * 1e37, y)}, settings)
     assert found.history[0]["failed"] == ["huge"]
-    assert "'huge' is left out: nothing can be computed with its figures" in caplog.text
+    assert "'huge' is left out: its metrics cannot be used" in caplog.text
 
 
 def test_a_mean_that_is_not_finite_is_no_model(caplog: pytest.LogCaptureFixture) -> None:
@@ -489,7 +494,7 @@ def test_a_mean_that_is_not_finite_is_no_model(caplog: pytest.LogCaptureFixture)
     found = train(linear(), {**good, "huge": (x * 1e37, y)}, settings)
     assert found.history[0]["abandoned"]
     assert same_state(found.model, linear())
-    assert "what the server made of the answers is not finite" in caplog.text
+    assert "the aggregate of the clients' results is not finite" in caplog.text
 
 
 class Counts(nn.Module):
@@ -615,7 +620,7 @@ def test_a_trimmed_mean_that_leaves_out_nobody_is_told(
     learn(mlp(), sick(tmp_path, {0}, 0, SickAtLearning), settings)
     assert "plain mean" not in caplog.text
     learn(mlp(), sick(tmp_path, {0}, 1, SickAtLearning), settings)
-    assert "of 3 answers trim=0.25 leaves out nobody" in caplog.text
+    assert "trim=0.25 leaves out none of 3 results" in caplog.text
 
 
 @pytest.mark.parametrize("minimum", [0.0, 0.5])

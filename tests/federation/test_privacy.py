@@ -193,7 +193,7 @@ def test_a_key_is_there_in_full_or_not_at_all(tmp_path: Path, monkeypatch: pytes
     ("choice", "words"),
     [
         ({"privacy": "central", "average": "median"}, "one client can move the median further"),
-        ({"privacy": "central", "average": "krum"}, "privacy='local', which goes with any average"),
+        ({"privacy": "central", "average": "krum"}, "privacy='local', which works with any average"),
         ({"privacy": "local", "patience": 3}, "losses, which have no noise"),
         ({"privacy": "both"}, "'none', 'central' or 'local'"),
         ({"privacy": "central", "clip": 0.0}, "clip must be a positive number, got 0.0"),
