@@ -18,7 +18,7 @@ from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.network import model_hash, weights_hash
 from ttpfl.core.outputs import Readout
 from ttpfl.core.privacy_record import Account
-from ttpfl.core.rates import Mode, Only, Rates
+from ttpfl.core.rates import Only, Rates
 from ttpfl.core.rates_check import Candidate, Verdict, returnable, verdict
 from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
@@ -170,7 +170,7 @@ class RateRun:
         }
 
     def _result(self, chosen: Candidate, checked: Record | None = None) -> Rates:
-        settings, (rounds, values), weights = self.settings, chosen, weights_hash(self.model)
+        settings, (rounds, values) = self.settings, chosen
         learned: Record = {"rounds": rounds, "clients": len(self._pool), "library": __version__}
         learned |= {name: value for name, value in asdict(settings).items() if name not in _NOT_RECORDED}
         account = Account(no_bound="taken from a run that had not ended")
@@ -181,10 +181,8 @@ class RateRun:
             learned["spent"] = self._spending.record(rounds)
         if checked is not None:
             learned["checked"] = checked
-        mode = cast(Mode, settings.mode)
-        return self.initial.with_values(
-            values, mode=mode, learned=learned, weights_hash=weights, account=account
-        )
+        fixed = {"mode": settings.mode, "weights_hash": weights_hash(self.model)}
+        return self.initial.with_values(values, learned=learned, account=account, **fixed)
 
     def _last(self, state: RunState) -> Candidate:
         """The rates of the last round, or of the best one with early stopping."""
@@ -193,7 +191,7 @@ class RateRun:
         return Candidate(state.result_round, state.result)
 
     def _verdict(self, state: RunState, validate: Validate) -> tuple[Verdict, int]:
-        """Compare the last rates, and earlier ones if needed, with no adaptation; count the clients asked."""
+        """Compare the last rates, and earlier ones if needed, with no adaptation; also count the clients."""
         clients: list[int] = []
 
         def total(values: Tensor) -> MetricSums:

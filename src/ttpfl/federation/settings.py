@@ -132,7 +132,7 @@ class LearnSettings(RunSettings):
     lr: float = choice(0.1, "learning rate of the rates", POSITIVE)
     mode: str = choice(
         "batch",
-        "refine with each batch's own direction (batch) or with their running mean (online)",
+        "refine with each batch's direction (batch) or with the running mean of directions (online)",
         one_of("batch", "online"),
     )
     only: str | None = choice(
@@ -157,9 +157,7 @@ class LearnSettings(RunSettings):
     noise: float = choice(1.0, "privacy: noise multiplier (standard deviation in units of clip)")
     delta: float = choice(1e-5, "privacy: delta of (epsilon, delta) differential privacy")
     check: bool = choice(
-        True,
-        "if the rates are worse than no adaptation on source clients, warn and return the best round "
-        "instead of the last",
+        True, "if rates are worse than no adaptation on source clients, warn and return the best round"
     )
     direction_cache: int = choice(
         2**31, "bytes for cached directions, shared by all workers; 0 disables it", integer(0), free=True

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from ttpfl.core.rates_check import Candidate, keep
@@ -56,12 +55,11 @@ class History(Callback):
 
     def __init__(self, directory: Path) -> None:
         self._history, self._timing = directory / "history.jsonl", directory / "timing.jsonl"
-        self._last = 0.0
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
         """Keep the lines of the rounds in the state; later rounds will be repeated."""
         with _clear_errors(self._history), written_in_one_step(self._history) as file:
-            file.write("".join(map(_line, state.history)).encode())
+            file.write("".join(f"{json.dumps(record)}\n" for record in state.history).encode())
         if self._timing.exists():
             with _clear_errors(self._timing):
                 kept = _lines_before(state.round, self._timing.read_bytes())
@@ -75,7 +73,7 @@ class History(Callback):
         timing = {"round": record["round"], "seconds": round(now - self._last, 4)}
         for path, entry in ((self._history, record), (self._timing, timing)):
             with _clear_errors(path), open(path, "a") as file:
-                file.write(_line(entry))
+                file.write(f"{json.dumps(entry)}\n")
         self._last = now
 
 
@@ -98,15 +96,8 @@ def _lines_before(rounds: int, content: bytes) -> bytes:
     return b"".join(kept)
 
 
-def _line(entry: Record) -> str:
-    return json.dumps(entry) + "\n"
-
-
 class _VectorTracking(Callback, ABC):
     """Keeps the vector that a round starts with: the loss in the round's record is the loss of this one."""
-
-    def __init__(self) -> None:
-        self._before = torch.empty(0)
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
         """Keep the initial vector."""
@@ -136,7 +127,6 @@ class EarlyStopping(_VectorTracking):
     """Keeps the vector with the lowest validation loss, and stops `patience` rounds after it."""
 
     def __init__(self, patience: int) -> None:
-        super().__init__()
         self._patience = patience
 
     def on_round(self, state: RunState, record: Record) -> None:

@@ -152,18 +152,13 @@ def read(path: Path) -> tuple[RunState, dict[str, Any]]:
         if (card["format"], card["version"]) != (FORMAT, VERSION):
             raise _DamagedError(f"unknown format {card['format']} {card['version']}")
         _check_card(card, tensors)
-        state = RunState(
-            tensors["vector"],
-            card["round"],
-            card["history"],
-            dict(zip(card["local"], tensors.get("local", ()), strict=True)),
-            tensors.get("best"),
-            math.inf if card["best_loss"] is None else card["best_loss"],
-            card["best_round"],
-            card["stopped"],
-            _read_kept(card, tensors),
-        )
-        return state, card["identity"]
+        local = dict(zip(card["local"], tensors.get("local", ()), strict=True))
+        best_loss = math.inf if card["best_loss"] is None else card["best_loss"]
+        best = (tensors.get("best"), best_loss, card["best_round"], card["stopped"])
+        kept = _read_kept(card, tensors)
+        return RunState(tensors["vector"], card["round"], card["history"], local, *best, kept), card[
+            "identity"
+        ]
     except _DamagedError:
         raise
     except Exception as error:  # a damaged file can raise any error in the readers

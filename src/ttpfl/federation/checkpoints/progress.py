@@ -97,9 +97,7 @@ class TensorBoard(Callback):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise FederationError(
-                "the package tensorboard is not installed: pip install tensorboard"
-            ) from error
+            raise FederationError("tensorboard is not installed: pip install tensorboard") from error
         self._writer = SummaryWriter(directory)
 
     def on_round(self, state: RunState, record: Record) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from ttpfl.core.inputs import Client, client_tensors, common_length
 from ttpfl.errors import FederationError
@@ -105,5 +105,4 @@ class ClientPool:
             entry = self._get(client)
             if isinstance(entry, Site):
                 return entry.train() if part == "train" else entry.validation()
-            data: Client = entry
-            return data
+            return cast(Client, entry)

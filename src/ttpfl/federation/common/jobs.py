@@ -84,6 +84,5 @@ class Server(Protocol):
 
 
 MakeWork = Callable[[], Work]
-
 MakeEngine = Callable[[int, torch.dtype], Engine]
 """Creates an engine for vectors of this length and type."""

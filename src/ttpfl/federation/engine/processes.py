@@ -37,13 +37,8 @@ class Processes:
     A worker that dies, or is stopped (SIGSTOP) for too long, is replaced, and its client is run again. If
     the second attempt ends in the same way, the client has failed, as if it had raised an error.
 
-    Args:
-        make_work: Called once in every worker.
-        length: Length of the vectors that are sent to and from clients.
-        workers: Number of processes.
-        sticky: Whether a client runs in the same worker in every round, if possible; for work that keeps
-            something per client. Needs memory for all results of a round.
-        dtype: Type of the vectors.
+    If `sticky`, a client runs in the same worker in every round where possible, for work that keeps something
+    per client. This needs memory for all results of a round.
     """
 
     def __init__(
@@ -102,7 +97,7 @@ class Processes:
 
     def _start(self) -> "_Worker":
         ours, theirs = multiprocessing.Pipe()
-        # A copy of another worker's connection in this one would keep it open for ever.
+        # A copy of another worker's connection in this one would keep it open.
         inherited = [ours, *(worker.connection for worker in self._workers)]
         process = multiprocessing.get_context("fork").Process(
             target=_serve, args=(theirs, inherited, self._make_work, self._message, self._slots), daemon=True
@@ -157,10 +152,7 @@ class Processes:
         job = round_.jobs[position]
         worker.process.join()
         worker.connection.close()
-        number = self._workers.index(worker)
-        del self._workers[number]
-        replacement = self._start()
-        self._workers.insert(number, replacement)
+        replacement = self._workers[self._workers.index(worker)] = self._start()
         cause = _cause(worker.process.exitcode)
         if position in round_.died:
             failure = f"its worker process died twice ({cause}): it may need too much memory"

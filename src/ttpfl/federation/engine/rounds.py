@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
+from threading import Event
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from ttpfl.federation.common.client_pool import ClientPool
 from ttpfl.federation.common.jobs import ClientResult, Engine, Job, Server
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.common.traffic import Traffic
-from ttpfl.federation.engine.interruption import Interrupted, StopRequest, interruptible
+from ttpfl.federation.engine.interruption import Interrupted, interruptible
 from ttpfl.federation.settings import RunSettings
 from ttpfl.util.threads import single_thread
 
@@ -80,9 +81,9 @@ def _run_round(
     pool: ClientPool,
     server: Server,
     engine: Engine,
-    stop: StopRequest,
+    stop: Event,
 ) -> tuple[Tensor, Record]:
-    if stop.received:  # during the callbacks
+    if stop.is_set():  # during the callbacks
         raise Interrupted
     # Largest clients first, so that workers finish together. Results are summed in this order.
     order = sorted(cohort, key=lambda client: (-pool.size(client, server.part), client))
@@ -90,7 +91,7 @@ def _run_round(
     failures: list[tuple[str, str]] = []
     server.begin(state)
     for result in engine.run(jobs, state.vector):
-        if stop.received:
+        if stop.is_set():
             raise Interrupted
         failure = result.failure or _add(server, result, state.vector)
         if failure is not None:
@@ -100,11 +101,8 @@ def _run_round(
     if not valid and state.round == 0:  # a setup error; in later rounds, a failure may be temporary
         name, failure = failures[0]
         raise FederationError(f"all {len(jobs)} clients of round {state.round} failed; {name!r}: {failure}")
-    record: Record = {
-        "round": state.round,
-        "clients": len(jobs),
-        "failed": sorted(name for name, _ in failures),
-    }
+    failed = sorted(name for name, _ in failures)
+    record: Record = {"round": state.round, "clients": len(jobs), "failed": failed}
     record["abandoned"] = not valid or valid < settings.min_reply_fraction * len(jobs) or not server.enough()
     vector = state.vector if record["abandoned"] else server.finish()
     if not _is_finite(vector, state.vector):

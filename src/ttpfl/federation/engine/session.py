@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -33,11 +33,12 @@ from ttpfl.util.threads import single_thread
 
 log = logging.getLogger("ttpfl")
 
+Evaluate = Callable[[Tensor], Mapping[str, float]]
 Validate = Callable[[Tensor], list[Report]]
 """From a vector to the clients' reports about it."""
 T = TypeVar("T")
 Finish = Callable[[RunState, Validate], T]
-"""Called after the last round, while clients can still be asked."""
+"""Called after the last round, while clients can still run."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Session:
         run_dir: str | PathLike[str] | None,
         resume: bool,
         callbacks: Sequence[Callback],
-        evaluate: Callable[[Tensor], Mapping[str, float]] | None,
+        evaluate: Evaluate | None,
         finish: Finish[T] | None = None,
     ) -> tuple[RunState, T | None]:
         """Run from `initial` or the newest checkpoint to the last round, then call `finish`.
@@ -133,14 +134,10 @@ class Session:
     @cached_property
     def _full_identity(self) -> dict[str, Any]:
         """With the settings, in the form read from a checkpoint."""
-        identity: dict[str, Any] = json.loads(json.dumps({**self.settings.decisive(), **self.identity()}))
-        return identity
+        return cast(dict[str, Any], json.loads(json.dumps({**self.settings.decisive(), **self.identity()})))
 
     def _callbacks(
-        self,
-        directory: Path | None,
-        callbacks: Sequence[Callback],
-        evaluate: Callable[[Tensor], Mapping[str, float]] | None,
+        self, directory: Path | None, callbacks: Sequence[Callback], evaluate: Evaluate | None
     ) -> list[Callback]:
         """The callbacks that the settings require, and the user's.
 

@@ -40,13 +40,9 @@ def _log_tail(z: float) -> float:
 
 
 def epsilon_of(noise: float, participations: int, delta: float, sensitivity: float = 1.0) -> float:
-    """The epsilon of `participations` rounds with noise of standard deviation `noise * clip`.
+    """The epsilon for a site in `participations` rounds, with noise of standard deviation `noise * clip`.
 
-    Args:
-        noise: Standard deviation of the noise in units of `clip`.
-        participations: Number of rounds that the site takes part in.
-        delta: Probability with which the bound may fail.
-        sensitivity: See `SENSITIVITY`.
+    `delta` is the probability with which the bound may fail. For `sensitivity`, see `SENSITIVITY`.
 
     >>> round(epsilon_of(noise=4.0, participations=16, delta=1e-5), 2)
     4.38

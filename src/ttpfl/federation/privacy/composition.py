@@ -102,16 +102,12 @@ class Spending:
         Every round counts once. The server does not know of requests that it repeats after a crash; a site's
         account (`ttpfl.flower.policy.Budget`) counts them, too.
         """
-        counts = self._participation.counts(rounds)
-        record: Record = {
-            "epsilon": None,  # no bound
-            "delta": self._settings.delta,
-            "participations": int(counts.max()),
-        }
+        settings, counts = self._settings, self._participation.counts(rounds)
+        record: Record = {"epsilon": None, "delta": settings.delta, "participations": int(counts.max())}
         if self.no_bound:
             return record | {"no_bound": self.no_bound}
-        squares = self._elsewhere + float(np.max(self._here + _square(self._settings) * counts))
-        epsilon = _epsilon(squares, self._settings.delta)
+        squares = self._elsewhere + float(np.max(self._here + _square(settings) * counts))
+        epsilon = _epsilon(squares, settings.delta)
         return record | ({"no_bound": NO_NOISE} if math.isinf(epsilon) else {"epsilon": epsilon})
 
     def account(self, rounds: int, values: Tensor) -> Account:
