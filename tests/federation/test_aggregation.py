@@ -15,7 +15,7 @@ from ttpfl.core.learning import draw_cohort
 from ttpfl.errors import FederationError, ModelError
 from ttpfl.federation.common.state_vector import layout_of, pack, unpack
 from ttpfl.federation.server.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
-from ttpfl.federation.server.rate_average import check_cohort, combined, least_answers
+from ttpfl.federation.server.rate_average import check_cohort, combined, min_results
 
 LAYOUT = layout_of(mlp())
 CURRENT = pack(mlp(1), torch.empty(LAYOUT.length))
@@ -33,34 +33,34 @@ def replies(count: int = 5) -> list[Reply]:
     ]
 
 
-def result(algorithm: Algorithm, answers: list[Reply], lr: float = 0.1) -> Tensor:
+def result(algorithm: Algorithm, received: list[Reply], lr: float = 0.1) -> Tensor:
     sums = Sums(torch.zeros(LAYOUT.length, dtype=torch.float64))
-    for reply in answers:
+    for reply in received:
         algorithm.add(sums, reply, CURRENT, LAYOUT, lr)
     return algorithm.finish(sums, CURRENT, LAYOUT)
 
 
-def slow_qffl(answers: list[Reply], q: float, lr: float) -> np.ndarray[Any, Any]:
+def slow_qffl(received: list[Reply], q: float, lr: float) -> np.ndarray[Any, Any]:
     """Algorithm 2 of the paper with L = 1 / lr; buffers as the mean with weights F^q."""
     split = LAYOUT.buffers_from
     w = CURRENT.double().numpy()
     total, h_total = np.zeros(split), 0.0
-    for reply in answers:
+    for reply in received:
         local, loss = reply.vector.double().numpy(), reply.loss_before
         step = (w[:split] - local[:split]) / lr
         total += loss**q * step
         h_total += q * loss ** (q - 1) * np.sum(step**2) + loss**q / lr
-    weights = np.array([reply.loss_before**q for reply in answers])
-    buffers = np.stack([reply.vector.double().numpy()[split:] for reply in answers])
+    weights = np.array([reply.loss_before**q for reply in received])
+    buffers = np.stack([reply.vector.double().numpy()[split:] for reply in received])
     return np.concatenate([w[:split] - total / h_total, weights @ buffers / weights.sum()])
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), FedProx(0.3)])
 def test_weighted_mean(algorithm: Algorithm) -> None:
-    answers = replies()
-    stacked = np.stack([reply.vector.double().numpy() for reply in answers])
-    expected = np.average(stacked, axis=0, weights=[reply.samples for reply in answers])
-    np.testing.assert_allclose(result(algorithm, answers).double(), expected, rtol=0, atol=1e-7)
+    received = replies()
+    stacked = np.stack([reply.vector.double().numpy() for reply in received])
+    expected = np.average(stacked, axis=0, weights=[reply.samples for reply in received])
+    np.testing.assert_allclose(result(algorithm, received).double(), expected, rtol=0, atol=1e-7)
 
 
 def test_one_client_and_equal_clients_come_out_exactly() -> None:
@@ -86,8 +86,8 @@ def test_qffl_against_its_formula(q: float, lr: float) -> None:
 
 
 def test_qffl_survives_a_client_without_any_loss() -> None:
-    answers = [*replies(2), Reply(CURRENT.clone(), 5, 0.0)]
-    assert torch.isfinite(result(QFFL(0.5), answers)).all()
+    received = [*replies(2), Reply(CURRENT.clone(), 5, 0.0)]
+    assert torch.isfinite(result(QFFL(0.5), received)).all()
 
 
 def test_sums_do_not_grow() -> None:
@@ -154,37 +154,40 @@ def test_unknown_average() -> None:
 
 @pytest.mark.parametrize("count", [5, 9, 20])
 def test_krum_is_the_client_with_the_closest_neighbours(count: int) -> None:
-    rates, liars = some_rates(count), -(-count // 10)
+    rates, byzantine = some_rates(count), -(-count // 10)
     rows = [client.values.double() for client in rates]
 
     def score(own: int) -> float:
         others = sorted(float((rows[own] - row).square().sum()) for i, row in enumerate(rows) if i != own)
-        return sum(others[: count - liars - 2])
+        return sum(others[: count - byzantine - 2])
 
     best = min(range(count), key=score)
     assert torch.equal(combined(rates, "krum", 0.1).values, rates[best].values)
     assert torch.equal(combined(rates[::-1], "krum", 0.1).values, rates[best].values)
 
 
-def test_krum_is_not_moved_by_liars() -> None:
+def test_krum_is_not_moved_by_byzantine_clients() -> None:
     rates = some_rates(10)
-    for liar in rates[:3]:
-        liar.values[:] = 1000.0
+    for client in rates[:3]:
+        client.values[:] = 1000.0
     chosen = combined(rates, "krum", 0.3).values
     assert any(torch.equal(chosen, honest.values) for honest in rates[3:])
 
 
 def test_krum_says_how_many_clients_it_needs() -> None:
-    with pytest.raises(FederationError, match="at least 5 clients where 2 may lie, but 4 answered"):
+    with pytest.raises(
+        FederationError,
+        match="at least 5 clients to tolerate 2 Byzantine clients, but only 4 returned a result",
+    ):
         combined(some_rates(4), "krum", 0.4)
 
 
 @settings(max_examples=100, deadline=None)
 @given(trim=st.floats(0.01, 0.49))
-def test_the_least_number_of_answers_is_the_least(trim: float) -> None:
-    needed = least_answers("trimmed", trim)
+def test_the_least_number_of_results_is_the_least(trim: float) -> None:
+    needed = min_results("trimmed", trim)
     assert [int(trim * clients) > 0 for clients in (needed - 1, needed)] == [False, True]
-    needed = least_answers("krum", trim)
+    needed = min_results("krum", trim)
     combined(some_rates(needed), "krum", trim)
     with pytest.raises(FederationError, match="krum needs"):
         combined(some_rates(needed - 1), "krum", trim)
@@ -193,9 +196,9 @@ def test_the_least_number_of_answers_is_the_least(trim: float) -> None:
 @pytest.mark.parametrize(
     ("average", "trim", "cohort", "words"),
     [
-        ("trimmed", 0.1, 3, r"fewer than 10 clients, and there are 3 in a round: set trim=0\.334, or use"),
-        ("trimmed", 0.1, 2, "there are 2 in a round: use average='median'"),
-        ("krum", 0.1, 3, "needs 4 clients in a round, and there are 3: use average='median'"),
+        ("trimmed", 0.1, 3, r"fewer than 10 clients per round, and there are 3: set trim=0\.334, or use"),
+        ("trimmed", 0.1, 2, "there are 2: use average='median'"),
+        ("krum", 0.1, 3, "needs at least 4 clients per round, but there are 3: use average='median'"),
     ],
 )
 def test_too_few_clients_for_an_average(average: str, trim: float, cohort: int, words: str) -> None:
@@ -222,8 +225,9 @@ def test_state_vector_there_and_back() -> None:
     unpack(vector, other)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
     assert other.a.weight is other.b.weight
-    for name, part in layout.parts(vector):
-        assert torch.equal(part, model.get_parameter(name).float())
+    for entry in layout.entries:
+        part = vector[entry.start : entry.stop].view(entry.shape)
+        assert torch.equal(part, model.get_parameter(entry.name).float())
     assert layout_of(linear().double()).dtype == torch.float64
 
 

@@ -85,7 +85,9 @@ def test_resumed_runs_are_the_same_to_the_bit(tmp_path: Path, options: dict[str,
 def test_fewer_rounds_than_there_are(tmp_path: Path) -> None:
     whole = go(tmp_path, rounds=4)
     before = written(tmp_path)
-    with pytest.raises(FederationError, match=r"rounds is 3, but the run in .* already has 4: ask for 4 or"):
+    with pytest.raises(
+        FederationError, match=r"rounds is 3, but the run in .* already has 4: set rounds to 4 or"
+    ):
         go(tmp_path, rounds=3, resume=True)
     assert written(tmp_path) == before
     assert same(go(tmp_path, rounds=4, resume=True), whole)
@@ -283,7 +285,7 @@ def test_names_of_very_many_clients_are_looked_at_here_and_there() -> None:
     ("change", "gone", "message"),
     [
         ({"torch": "1.0"}, (), "torch was '1.0', now it is"),
-        ({}, ("client_names", "loss"), "did not note client_names, loss: make sure"),
+        ({}, ("client_names", "loss"), "did not record client_names, loss: make sure"),
     ],
 )
 def test_what_only_warns(

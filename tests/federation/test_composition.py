@@ -69,10 +69,10 @@ def busiest(chain: list[LearnSettings], sites: int) -> float:
 
 def test_cohorts_are_counted_site_by_site_where_the_sites_are_the_same() -> None:
     chain = [replace(PRIVATE, cohort=2, seed=seed, rounds=5, noise=3.0 + seed) for seed in range(4)]
-    found = chained(*chain)
+    rates = chained(*chain)
     exact = epsilon_of_mu(math.sqrt(busiest(chain, len(clients()))), 1e-5)
-    assert epsilon_of_rates(found) == pytest.approx(exact, rel=1e-9)
-    assert found.learned["spent"]["epsilon"] == pytest.approx(exact, rel=1e-9)
+    assert epsilon_of_rates(rates) == pytest.approx(exact, rel=1e-9)
+    assert rates.learned["spent"]["epsilon"] == pytest.approx(exact, rel=1e-9)
     most = [busiest([settings], len(clients())) for settings in chain]
     assert exact < epsilon_of_mu(math.sqrt(sum(most)), 1e-5)  # the busiest of each run are not the same
     unnamed = chained(*chain, sites=list(clients().values()))
@@ -81,8 +81,8 @@ def test_cohorts_are_counted_site_by_site_where_the_sites_are_the_same() -> None
 
 def test_other_sites_count_as_if_they_were_the_same() -> None:
     elsewhere = {f"another {name}": data for name, data in clients().items()}
-    found = chained(PRIVATE, rates=chained(PRIVATE, sites=elsewhere))
-    assert epsilon_of_rates(found) == pytest.approx(epsilon_of(5.0, 4, 1e-5), rel=1e-9)
+    rates = chained(PRIVATE, rates=chained(PRIVATE, sites=elsewhere))
+    assert epsilon_of_rates(rates) == pytest.approx(epsilon_of(5.0, 4, 1e-5), rel=1e-9)
 
 
 @pytest.mark.parametrize("way", ["learn", "learn_rates", "refine_rates", "noise 0", "by hand", "in place"])
@@ -104,18 +104,18 @@ def test_unprotected_rates_have_no_bound_and_neither_has_what_follows(
     assert epsilon_of_rates(begin) == math.inf
     begin.save(tmp_path / "begin.safetensors")
     caplog.clear()
-    found = learn(
+    result = learn(
         mlp(), clients(), PRIVATE, rates=Rates.load(tmp_path / "begin.safetensors"), run_dir=tmp_path / "run"
     )
     assert "no privacy bound" in caplog.text
-    assert found.history[-1]["epsilon"] is None
-    assert found.history[-1]["no_bound"]
+    assert result.history[-1]["epsilon"] is None
+    assert result.history[-1]["no_bound"]
     written = Rates.load(tmp_path / "run" / "rates.safetensors")
     assert written.learned["spent"] == {
         "epsilon": None,
         "delta": 1e-5,
         "participations": 2,
-        "no_bound": found.history[-1]["no_bound"],
+        "no_bound": result.history[-1]["no_bound"],
     }
     assert epsilon_of_rates(written) == math.inf
 
@@ -138,9 +138,9 @@ def test_a_resumed_run_counts_once_and_only_with_its_own_account(tmp_path: Path)
     learn(mlp(), clients(), PRIVATE, rates=begin, run_dir=tmp_path)
     resumed = learn(mlp(), clients(), longer, rates=begin, run_dir=tmp_path, resume=True).rates
     again = learn(mlp(), clients(), longer, rates=begin, run_dir=tmp_path, resume=True).rates
-    for found in (resumed, again, Rates.load(tmp_path / "rates.safetensors")):
-        assert epsilon_of_rates(found) == pytest.approx(epsilon_of(5.0, 2 + 5, 1e-5), rel=1e-9)
-        assert [run.rounds for run in found.account.runs] == [2, 5]
+    for rates in (resumed, again, Rates.load(tmp_path / "rates.safetensors")):
+        assert epsilon_of_rates(rates) == pytest.approx(epsilon_of(5.0, 2 + 5, 1e-5), rel=1e-9)
+        assert [run.rounds for run in rates.account.runs] == [2, 5]
     laundered = Rates.zeros(mlp()).derived(begin.values)
     with pytest.raises(FederationError, match="account was"):
         learn(mlp(), clients(), longer, rates=laundered, run_dir=tmp_path, resume=True)
@@ -151,8 +151,8 @@ def test_rates_for_another_model_keep_their_account(tmp_path: Path) -> None:
     other = mlp()
     with torch.no_grad():
         next(other.parameters()).add_(1.0)
-    found = learn(other, clients(), PRIVATE, rates=Rates.load(tmp_path / "rates", model=other)).rates
-    assert epsilon_of_rates(found) == pytest.approx(epsilon_of(5.0, 4, 1e-5), rel=1e-9)
+    rates = learn(other, clients(), PRIVATE, rates=Rates.load(tmp_path / "rates", model=other)).rates
+    assert epsilon_of_rates(rates) == pytest.approx(epsilon_of(5.0, 4, 1e-5), rel=1e-9)
 
 
 def test_an_average_costs_what_its_parts_cost_and_a_common_start_counts_once() -> None:
@@ -167,21 +167,22 @@ def test_an_average_costs_what_its_parts_cost_and_a_common_start_counts_once() -
 
 
 def test_what_is_computed_from_rates_alone_costs_nothing_more(tmp_path: Path) -> None:
-    found = chained(PRIVATE)
-    rounded = found.derived(found.values.round(decimals=3))
+    private = chained(PRIVATE)
+    rounded = private.derived(private.values.round(decimals=3))
     rounded.save(tmp_path / "rates")
-    for rates in (found, rounded, Rates.load(tmp_path / "rates"), found.with_values(found.values.clone())):
+    copied = private.with_values(private.values.clone())
+    for rates in (private, rounded, Rates.load(tmp_path / "rates"), copied):
         assert epsilon_of_rates(rates) == pytest.approx(epsilon_of(5.0, 2, 1e-5), rel=1e-9)
-    assert epsilon_of_rates(found.with_values(found.values * 2)) == math.inf
-    found.learned["spent"] = {"epsilon": 1e-9}  # a description; the account decides
-    assert epsilon_of_rates(found) > 0.1
+    assert epsilon_of_rates(private.with_values(private.values * 2)) == math.inf
+    private.learned["spent"] = {"epsilon": 1e-9}  # a description; the account decides
+    assert epsilon_of_rates(private) > 0.1
 
 
 def test_rates_in_double_precision_keep_their_account_in_a_file(tmp_path: Path) -> None:
-    found = chained(PRIVATE)
-    found.values = found.values.double()
-    found.save(tmp_path / "rates")
-    assert epsilon_of_rates(Rates.load(tmp_path / "rates")) == epsilon_of_rates(found) < math.inf
+    private = chained(PRIVATE)
+    private.values = private.values.double()
+    private.save(tmp_path / "rates")
+    assert epsilon_of_rates(Rates.load(tmp_path / "rates")) == epsilon_of_rates(private) < math.inf
 
 
 def rewritten(path: Path, **changes: Any) -> Path:
@@ -271,9 +272,9 @@ def test_a_huge_account_is_bounded_without_drawing_its_cohorts() -> None:
 
 def test_hardly_any_noise_is_no_bound() -> None:
     assert epsilon_of_rates(chained(replace(PRIVATE, noise=1e-9))) == math.inf
-    found = chained(replace(PRIVATE, noise=1.1e-6))
-    assert found.learned["spent"]["epsilon"] is None
-    assert epsilon_of_rates(found) == math.inf
+    rates = chained(replace(PRIVATE, noise=1.1e-6))
+    assert rates.learned["spent"]["epsilon"] is None
+    assert epsilon_of_rates(rates) == math.inf
 
 
 def test_rates_handed_out_in_the_midst_of_a_run_have_no_bound() -> None:
@@ -288,6 +289,6 @@ def test_rates_handed_out_in_the_midst_of_a_run_have_no_bound() -> None:
 
 
 def test_an_account_survives_its_file(tmp_path: Path) -> None:
-    found = chained(PRIVATE, replace(PRIVATE, privacy="local", cohort=2))
-    found.save(tmp_path / "rates")
-    assert Rates.load(tmp_path / "rates").account == found.account != Account()
+    rates = chained(PRIVATE, replace(PRIVATE, privacy="local", cohort=2))
+    rates.save(tmp_path / "rates")
+    assert Rates.load(tmp_path / "rates").account == rates.account != Account()

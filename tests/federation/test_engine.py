@@ -1,4 +1,4 @@
-"""Engines: answers in order, the same bits, memory that does not grow, processes that end."""
+"""Engines: results in order, the same bits, memory that does not grow, processes that end."""
 
 import gc
 import logging
@@ -36,16 +36,16 @@ def makes(do: Do) -> MakeWork:
     return lambda: do
 
 
-def plain(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
-    answer.copy_(message * (job.client + 1) + job.round)
+def plain(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
+    out.copy_(message * (job.client + 1) + job.round)
     return {"client": job.client, "pid": os.getpid(), "threads": torch.get_num_threads()}
 
 
 def collected(engine: Engine, count: int, round_: int = 0) -> list[tuple[int, list[float], str | None]]:
     message = torch.arange(LENGTH, dtype=torch.float32)
     return [
-        (answer.job.client, answer.vector.tolist(), answer.failure)
-        for answer in engine.run(jobs(count, round_), message)
+        (result.job.client, result.vector.tolist(), result.failure)
+        for result in engine.run(jobs(count, round_), message)
     ]
 
 
@@ -68,12 +68,12 @@ def pids(engine: Processes) -> list[int]:
 
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
-def test_answers_in_order_whoever_is_first(
+def test_results_are_in_order_whichever_client_is_first(
     started: Callable[..., Processes], workers: int, sticky: bool
 ) -> None:
-    def slow_first(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+    def slow_first(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
         time.sleep(0.03 if job.client % 4 == job.round % 4 else 0)
-        return plain(job, message, answer)
+        return plain(job, message, out)
 
     engine, serial = started(slow_first, workers, sticky=sticky), Serial(makes(plain), LENGTH)
     for number, count in enumerate((9, 9, 3, 12)):  # also with a larger cohort than before
@@ -84,7 +84,7 @@ def test_answers_in_order_whoever_is_first(
 def test_slots_do_not_grow_with_the_cohort(
     started: Callable[..., Processes], room: int, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once there is no more room; a vector takes a page at least."""
+    """Once the room is used up; a vector takes at least a page."""
     monkeypatch.setattr(processes, "ROOM", room)
     engine = started(plain, 2)
     for count in (5, 30, 300):
@@ -92,20 +92,20 @@ def test_slots_do_not_grow_with_the_cohort(
         assert len(engine._slots) == min(count, slots)
 
 
-def test_slots_that_nobody_needs_take_no_memory(started: Callable[..., Processes]) -> None:
+def test_unused_slots_take_no_memory(started: Callable[..., Processes]) -> None:
     engine = started(plain, 1)
     list(engine.run(jobs(100), torch.ones(LENGTH)))
     assert sum(bool(slot.any()) for slot in engine._slots) <= 3
 
 
-def test_others_go_on_while_one_takes_long(started: Callable[..., Processes], tmp_path: Path) -> None:
-    def first_is_last(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+def test_other_clients_continue_while_one_is_slow(started: Callable[..., Processes], tmp_path: Path) -> None:
+    def first_is_last(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
         (tmp_path / f"{job.client}").touch()
         end = time.monotonic() + 60
         while job.client == 0 and len(list(tmp_path.iterdir())) < 40:
             assert time.monotonic() < end
             time.sleep(0.01)
-        return plain(job, message, answer)
+        return plain(job, message, out)
 
     assert collected(started(first_is_last), 40) == collected(Serial(makes(plain), LENGTH), 40)
 
@@ -113,7 +113,7 @@ def test_others_go_on_while_one_takes_long(started: Callable[..., Processes], tm
 def test_one_thread_and_one_process_each(started: Callable[..., Processes]) -> None:
     torch.set_num_threads(2)
     for engine in (started(plain, 2), Serial(makes(plain), LENGTH)):
-        reports = [answer.report for answer in engine.run(jobs(8), torch.zeros(LENGTH))]
+        reports = [result.report for result in engine.run(jobs(8), torch.zeros(LENGTH))]
         assert {report["threads"] for report in reports} == {1}
         own = {report["pid"] for report in reports} == {os.getpid()}
         assert own == isinstance(engine, Serial)
@@ -124,29 +124,29 @@ def test_sticky_clients_stay_with_their_worker(started: Callable[..., Processes]
     engine = started(plain, 2, sticky=True)
     home: dict[int, set[int]] = {}
     for number in range(6):
-        for answer in engine.run(jobs(2, number), torch.zeros(LENGTH)):
-            home.setdefault(answer.job.client, set()).add(answer.report["pid"])
-    assert all(len(found) == 1 for found in home.values())
+        for result in engine.run(jobs(2, number), torch.zeros(LENGTH)):
+            home.setdefault(result.job.client, set()).add(result.report["pid"])
+    assert all(len(workers) == 1 for workers in home.values())
 
 
-def test_what_a_client_alone_gets(started: Callable[..., Processes]) -> None:
-    def double(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
-        answer[:2] *= 2
+def test_values_for_one_client_alone(started: Callable[..., Processes]) -> None:
+    def double(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
+        out[:2] *= 2
         return {}
 
-    given = [Job(n, str(n), 0, torch.tensor([1.0, n])) for n in range(6)]
+    with_start = [Job(n, str(n), 0, torch.tensor([1.0, n])) for n in range(6)]
     for engine in (started(double), Serial(makes(double), LENGTH)):
-        got = [answer.vector[:2].tolist() for answer in engine.run(given, torch.zeros(LENGTH))]
+        got = [result.vector[:2].tolist() for result in engine.run(with_start, torch.zeros(LENGTH))]
         assert got == [[2.0, 2.0 * n] for n in range(6)]
 
 
 def test_a_failure_is_that_clients_alone(started: Callable[..., Processes]) -> None:
-    def sometimes(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+    def sometimes(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
         if job.client == 2:
             error = LookupError("no such image: \N{SNOWMAN}")
             error.add_note("in batch 3")
             raise error
-        return plain(job, message, answer)
+        return plain(job, message, out)
 
     for engine in (started(sometimes), Serial(makes(sometimes), LENGTH)):
         failures = [failure for _, _, failure in collected(engine, 5)]
@@ -172,13 +172,13 @@ def test_work_that_cannot_be_made() -> None:
 def test_a_killed_worker_is_replaced(
     started: Callable[..., Processes], sticky: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fatal_once(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
-        answer.fill_(99)  # half done
+    def fatal_once(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
+        out.fill_(99)  # half done
         mark = tmp_path / f"{job.client}"
         if job.client in (1, 4) and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return plain(job, message, answer)
+        return plain(job, message, out)
 
     engine = started(fatal_once, 2, sticky=sticky)
     with caplog.at_level(logging.WARNING, "ttpfl"):
@@ -203,39 +203,39 @@ def test_a_worker_killed_while_it_waits(
 def test_a_killed_worker_whose_own_processes_live_on(
     started: Callable[..., Processes], tmp_path: Path
 ) -> None:
-    """They have inherited all by which its end is noticed."""
+    """They inherit the connection and the sentinel that show its end."""
     note = tmp_path / "child"
 
-    def fatal_once(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+    def fatal_once(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
         if job.client == 1 and not note.exists():
             if (child := os.fork()) == 0:
                 time.sleep(60)
                 os._exit(0)
             note.write_text(f"{child}")
             os.kill(os.getpid(), signal.SIGKILL)
-        return plain(job, message, answer)
+        return plain(job, message, out)
 
-    found = collected(started(fatal_once, 2), 5)
+    results = collected(started(fatal_once, 2), 5)
     child = int(note.read_text())
-    assert alive(child)  # nobody waited for it
+    assert alive(child)  # still running
     os.kill(child, signal.SIGKILL)
-    assert found == collected(Serial(makes(plain), LENGTH), 5)
+    assert results == collected(Serial(makes(plain), LENGTH), 5)
 
 
 @pytest.mark.parametrize("how", ["kill", "exit"])
 def test_a_client_that_always_ends_its_worker(started: Callable[..., Processes], how: str) -> None:
-    def fatal(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+    def fatal(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
         if job.client == 3:
             if how == "exit":
                 raise SystemExit(3)
             os.kill(os.getpid(), signal.SIGKILL)
-        return plain(job, message, answer)
+        return plain(job, message, out)
 
     engine = started(fatal)
     cause = "SIGKILL" if how == "kill" else "exit code 3"
-    answers = {answer.job.client: answer.failure for answer in engine.run(jobs(6, 7), torch.ones(LENGTH))}
-    assert re.match(rf"it ended its worker process twice \(.*{cause}\)", answers.pop(3) or "")
-    assert answers == dict.fromkeys([0, 1, 2, 4, 5])  # nobody else is affected
+    results = {result.job.client: result.failure for result in engine.run(jobs(6, 7), torch.ones(LENGTH))}
+    assert re.match(rf"its worker process died twice \(.*{cause}\)", results.pop(3) or "")
+    assert results == dict.fromkeys([0, 1, 2, 4, 5])  # no other client is affected
     assert len(collected(started(plain), 6, 7)) == 6
 
 
@@ -244,15 +244,15 @@ def test_a_stopped_worker_is_replaced(
 ) -> None:
     monkeypatch.setenv("TTPFL_STOPPED_WORKER_SECONDS", "1")
 
-    def stops_once(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+    def stops_once(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
         if job.client == 3 and not (tmp_path / "stopped").exists():
             (tmp_path / "stopped").touch()
             os.kill(os.getpid(), signal.SIGSTOP)
-        return plain(job, message, answer)
+        return plain(job, message, out)
 
     assert collected(started(stops_once), 6, 7) == collected(started(plain), 6, 7)
     assert "was stopped at client 'client-3' in round 7: it is given up unless" in caplog.text
-    assert "a worker ended (signal SIGKILL) at client 'client-3' in round 7: it is replaced" in caplog.text
+    assert "a worker died (signal SIGKILL) at client 'client-3' in round 7: it is replaced" in caplog.text
 
 
 def test_a_worker_that_is_busy_for_long_is_not_taken_for_a_stopped_one(
@@ -260,9 +260,9 @@ def test_a_worker_that_is_busy_for_long_is_not_taken_for_a_stopped_one(
 ) -> None:
     monkeypatch.setenv("TTPFL_STOPPED_WORKER_SECONDS", "1")
 
-    def slow(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+    def slow(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
         time.sleep(4 if job.client == 1 else 0)
-        return plain(job, message, answer)
+        return plain(job, message, out)
 
     assert len(collected(started(slow), 3, 0)) == 3
     assert not caplog.records
@@ -281,20 +281,20 @@ def test_a_stopped_process_of_a_pool_is_noticed(tmp_path: Path, monkeypatch: pyt
     assert not multiprocessing.active_children()
 
 
-def test_workers_end_when_nobody_listens_any_more(started: Callable[..., Processes]) -> None:
-    def slow(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+def test_workers_end_when_the_results_are_not_consumed(started: Callable[..., Processes]) -> None:
+    def slow(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
         time.sleep(600 if job.client else 0)
         return {}
 
     engine = started(slow, 3)
-    answers = engine.run(jobs(9), torch.zeros(LENGTH))
-    next(answers)
-    found = pids(engine)
-    answers.close()
-    assert len(found) == 3
-    assert not wait_until_gone(found)
+    results = engine.run(jobs(9), torch.zeros(LENGTH))
+    next(results)
+    workers = pids(engine)
+    results.close()
+    assert len(workers) == 3
+    assert not wait_until_gone(workers)
     fresh = started(plain)
-    assert len(collected(fresh, 3)) == 3  # and can be asked again
+    assert len(collected(fresh, 3)) == 3  # and another engine works
 
 
 def test_nothing_is_left_open() -> None:
@@ -320,14 +320,14 @@ def test_nothing_is_left_open() -> None:
 
 
 def test_long_messages(started: Callable[..., Processes]) -> None:
-    def wordy(job: Job, message: Tensor, answer: Tensor) -> dict[str, Any]:
+    def wordy(job: Job, message: Tensor, out: Tensor) -> dict[str, Any]:
         return {"words": "x" * 3_000_000}
 
-    answers = started(wordy, 3).run(jobs(7), torch.zeros(LENGTH))
-    assert [len(answer.report["words"]) for answer in answers] == 7 * [3_000_000]
+    results = started(wordy, 3).run(jobs(7), torch.zeros(LENGTH))
+    assert [len(result.report["words"]) for result in results] == 7 * [3_000_000]
 
 
 def test_empty_vector() -> None:
-    engine = Processes(makes(lambda job, message, answer: {}), 0, 1)
-    assert [answer.vector.numel() for answer in engine.run(jobs(2), torch.zeros(0))] == [0, 0]
+    engine = Processes(makes(lambda job, message, out: {}), 0, 1)
+    assert [result.vector.numel() for result in engine.run(jobs(2), torch.zeros(0))] == [0, 0]
     engine.close()

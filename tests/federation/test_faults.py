@@ -37,7 +37,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 def check_resumed(directory: Path, expected: Trained, kills: int = 1) -> None:
-    """The same weights and history, at most one round repeated per kill, nobody left."""
+    """The same weights and history, at most one round repeated per kill, no process left."""
     assert not wait_until_gone(victim.workers_of(directory))
     result = victim.go(directory, resume=True)
     assert same_state(result.model, expected.model)
@@ -84,10 +84,10 @@ def test_kill_while_rates_are_learned(tmp_path: Path, after: int) -> None:
     process.kill()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    found = victim.learn_rates(directory, resume=True)
-    assert torch.equal(found.rates.values, expected.rates.values)
-    assert float(found.rates.values.abs().max()) > 0
-    assert found.history == expected.history
+    resumed = victim.learn_rates(directory, resume=True)
+    assert torch.equal(resumed.rates.values, expected.rates.values)
+    assert float(resumed.rates.values.abs().max()) > 0
+    assert resumed.history == expected.history
     assert noted(directory) <= victim.ROUNDS + 1
 
 
@@ -200,7 +200,7 @@ def test_a_lock_is_not_inherited(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_used_once_within_a_process(tmp_path: Path) -> None:
-    """And whoever is refused does not give the lock away."""
+    """A process that is refused does not release the lock."""
     (tmp_path / "link").symlink_to(tmp_path)
     with folder_lock(tmp_path):
         for folder in (tmp_path, tmp_path / "link"):
@@ -257,7 +257,7 @@ def terminal() -> Iterator[None]:
 def test_one_interrupt_is_a_wish_and_two_are_an_order(workers: int, terminal: None) -> None:
     before = signal.getsignal(signal.SIGINT)
     once, twice = Interrupt(1), Interrupt(2)
-    with pytest.raises(KeyboardInterrupt, match="stopped after 2 rounds; nothing was kept"):
+    with pytest.raises(KeyboardInterrupt, match="stopped after 2 rounds; no checkpoint was kept"):
         interrupted_by(once, workers=workers)
     assert once.calls == ["round 1", "round 2", "interrupted after 2", "close"]
     with pytest.raises(KeyboardInterrupt):
@@ -289,11 +289,11 @@ def test_no_interrupt_loses_rounds(
 ) -> None:
     sites = [Impatient("one", pair(8, 1), tmp_path, once)]
     settings = TrainSettings(rounds=5, batch_size=4, workers=1, checkpoint_every=9, buffers="local")
-    with pytest.raises(KeyboardInterrupt, match=r"after 2 rounds; .*checkpoints is there to resume from"):
+    with pytest.raises(KeyboardInterrupt, match=r"after 2 rounds; resume from .*checkpoints$"):
         train(mlp(), sites, settings, run_dir=tmp_path)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["round-000002.safetensors"]
     assert [record.message for record in caplog.records] == [
-        "the run ends with the next answer of a client; a second Ctrl-C ends it now"
+        "stopping after the next client; press Ctrl-C again to stop immediately"
     ]
     calm = [Site("one", pair(8, 1), tmp_path)]
     resumed = train(mlp(), calm, settings, run_dir=tmp_path, resume=True)
@@ -302,7 +302,7 @@ def test_no_interrupt_loses_rounds(
     assert resumed.history == whole.history
 
 
-def test_nobody_begins_after_an_interrupt(tmp_path: Path, terminal: None) -> None:
+def test_no_client_starts_after_an_interrupt(tmp_path: Path, terminal: None) -> None:
     """One that came while callbacks were busy."""
     asked = []
 
@@ -318,7 +318,7 @@ def test_nobody_begins_after_an_interrupt(tmp_path: Path, terminal: None) -> Non
 
 
 class Fatal(Site):
-    """Kills whoever works for it: once, or always."""
+    """Kills its worker: once, or always."""
 
     def __init__(self, name: str, data: Any, notes: Path, always: bool) -> None:
         super().__init__(name, data, notes)
@@ -349,20 +349,22 @@ def test_a_client_that_always_kills_its_worker_is_left_out(
 ) -> None:
     sites: list[Any] = [Site(name, data, tmp_path) for name, data in clients().items()]
     sites.append(Fatal("the-killer", pair(6, 1), tmp_path, always=True))
-    found = train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=2))
-    assert [record["failed"] for record in found.history] == [["the-killer"], ["the-killer"]]
-    assert not any(record["abandoned"] for record in found.history)
-    assert "'the-killer' is left out: it ended its worker process twice (signal SIGKILL)" in caplog.text
-    with pytest.raises(FederationError, match="all 1 clients of round 0 failed; 'the-killer': it ended"):
+    result = train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=2))
+    assert [record["failed"] for record in result.history] == [["the-killer"], ["the-killer"]]
+    assert not any(record["abandoned"] for record in result.history)
+    assert "'the-killer' is left out: its worker process died twice (signal SIGKILL)" in caplog.text
+    with pytest.raises(
+        FederationError, match="all 1 clients of round 0 failed; 'the-killer': its worker process died"
+    ):
         train(linear(), sites[-1:], TrainSettings(rounds=2, batch_size=4, workers=2))
 
 
 def pids(directory: Path, count: int) -> list[int]:
     """Of processes that note themselves, once there are so many."""
     end = time.monotonic() + 120
-    while len(found := list(directory.glob("[0-9]*"))) < count and time.monotonic() < end:
+    while len(paths := list(directory.glob("[0-9]*"))) < count and time.monotonic() < end:
         time.sleep(0.01)
-    return [int(path.name) for path in found]
+    return [int(path.name) for path in paths]
 
 
 def test_workers_that_never_return_end_with_the_main_process(tmp_path: Path) -> None:
@@ -390,7 +392,7 @@ def test_bad_clients_are_refused_by_name(workers: int, caplog: pytest.LogCapture
     bad = {
         "broken": Bad(),
         "nan": (x / 0, y),
-        "huge": (x * 1e30, y),  # finite, but its answer is not
+        "huge": (x * 1e30, y),  # finite, but its result is not
         "labels": (x, y + 100),
         "shape": (torch.zeros(6, 9), y),
         "empty": (x[:0], y[:0]),
@@ -423,9 +425,9 @@ def test_a_client_whose_figures_are_not_finite(workers: int, tmp_path: Path) -> 
 
     good = clients((8, 8))
     settings = TrainSettings(rounds=2, batch_size=4, workers=workers, shuffle=False)
-    found = train(steep(), [*good.values(), Huge("huge", pair(8, 3), tmp_path)], settings, run_dir=tmp_path)
-    assert [record["failed"] for record in found.history] == [["huge"]] * 2
-    assert same_state(found.model, train(steep(), good, settings).model)
+    result = train(steep(), [*good.values(), Huge("huge", pair(8, 3), tmp_path)], settings, run_dir=tmp_path)
+    assert [record["failed"] for record in result.history] == [["huge"]] * 2
+    assert same_state(result.model, train(steep(), good, settings).model)
     assert "NaN" not in (tmp_path / "history.jsonl").read_text()
 
 
@@ -453,9 +455,12 @@ class Broken:
 
 
 @pytest.mark.parametrize(
-    ("reasons", "said"),
+    ("reasons", "expected"),
     [
-        (("block 7 of 'a' is bad", "block 12 of 'b' is bad"), ["all 2 clients failed alike; 'north': "]),
+        (
+            ("block 7 of 'a' is bad", "block 12 of 'b' is bad"),
+            ["all 2 clients failed in the same way; 'north': "],
+        ),
         (
             ("block 7 is bad", "no such file"),
             ["client 'north' is left out: ", "client 'south' is left out: "],
@@ -463,13 +468,13 @@ class Broken:
     ],
 )
 def test_the_same_failure_of_all_clients_is_told_once(
-    reasons: tuple[str, str], said: list[str], caplog: pytest.LogCaptureFixture
+    reasons: tuple[str, str], expected: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     sites = {name: Broken(reason) for name, reason in zip(("north", "south"), reasons, strict=True)}
     train(linear(), sites, TrainSettings(rounds=2, batch_size=4, workers=0, validate_every=0, check=False))
-    found = [text for text in caplog.messages if text.startswith("round 1: ")]
-    assert len(found) == len(said)
-    assert all(text.startswith(f"round 1: {start}") for text, start in zip(found, said, strict=True))
+    warned = [text for text in caplog.messages if text.startswith("round 1: ")]
+    assert len(warned) == len(expected)
+    assert all(text.startswith(f"round 1: {start}") for text, start in zip(warned, expected, strict=True))
 
 
 def test_figures_that_nothing_can_be_computed_with(caplog: pytest.LogCaptureFixture) -> None:
@@ -477,19 +482,19 @@ def test_figures_that_nothing_can_be_computed_with(caplog: pytest.LogCaptureFixt
     x, y = pair(4, 1)
     good = clients((4, 4))
     settings = TrainSettings(rounds=1, batch_size=4, workers=0, algorithm="qffl", q=10.0, lr=1e-37)
-    found = train(linear(), {**good, "huge": (x * 1e37, y)}, settings)
-    assert found.history[0]["failed"] == ["huge"]
-    assert "'huge' is left out: nothing can be computed with its figures" in caplog.text
+    result = train(linear(), {**good, "huge": (x * 1e37, y)}, settings)
+    assert result.history[0]["failed"] == ["huge"]
+    assert "'huge' is left out: its metrics cannot be used" in caplog.text
 
 
 def test_a_mean_that_is_not_finite_is_no_model(caplog: pytest.LogCaptureFixture) -> None:
     x, y = pair(4, 1)
     good = clients((4, 4))
     settings = TrainSettings(rounds=1, batch_size=4, workers=0, algorithm="qffl", q=8.0, lr=1e-37)
-    found = train(linear(), {**good, "huge": (x * 1e37, y)}, settings)
-    assert found.history[0]["abandoned"]
-    assert same_state(found.model, linear())
-    assert "what the server made of the answers is not finite" in caplog.text
+    result = train(linear(), {**good, "huge": (x * 1e37, y)}, settings)
+    assert result.history[0]["abandoned"]
+    assert same_state(result.model, linear())
+    assert "the aggregate of the clients' results is not finite" in caplog.text
 
 
 class Counts(nn.Module):
@@ -508,11 +513,11 @@ class Counts(nn.Module):
 
 def test_a_mean_that_is_not_finite_changes_no_local_buffers() -> None:
     x, y = pair(4, 1)
-    found: list[dict[int, Any]] = []
+    kept: list[dict[int, Any]] = []
 
     class Watch(Callback):
         def on_round(self, state: RunState, record: Record) -> None:
-            found.append(dict(state.local))
+            kept.append(dict(state.local))
 
     settings = TrainSettings(
         rounds=1, batch_size=4, workers=0, algorithm="qffl", q=8.0, lr=1e-37, buffers="local"
@@ -521,7 +526,7 @@ def test_a_mean_that_is_not_finite_changes_no_local_buffers() -> None:
     abandoned = train(Counts(), {**good, "huge": (x * 1e37, y)}, settings, callbacks=[Watch()])
     assert abandoned.history[0]["abandoned"]
     train(Counts(), good, settings, callbacks=[Watch()])
-    assert [sorted(local) for local in found] == [[], [0, 1]]
+    assert [sorted(local) for local in kept] == [[], [0, 1]]
 
 
 def test_workers_do_not_wait_for_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -538,12 +543,12 @@ def test_workers_do_not_wait_for_a_display(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(sys, "stderr", Busy())
     sites = [Talking(str(number), pair(8, number), tmp_path) for number in range(2)]
-    found = train(linear(), sites, TrainSettings(rounds=1, batch_size=4, workers=2))
-    assert found.history[0]["failed"] == []
+    result = train(linear(), sites, TrainSettings(rounds=1, batch_size=4, workers=2))
+    assert result.history[0]["failed"] == []
 
 
 class Sick(Site):
-    """Cannot answer in some rounds."""
+    """Fails in some rounds."""
 
     def __init__(self, name: str, data: Any, notes: Path, rounds: set[int]) -> None:
         super().__init__(name, data, notes)
@@ -608,14 +613,14 @@ def test_too_few_clients_for_an_average_are_told_before_any_work(average: str) -
         learn(mlp(), {"north": Bad(9), "south": Bad(5)}, LearnSettings(average=average, workers=0))
 
 
-def test_a_trimmed_mean_that_leaves_out_nobody_is_told(
+def test_a_trimmed_mean_that_leaves_out_no_client_warns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = LearnSettings(rounds=1, batch_size=4, workers=0, average="trimmed", trim=0.25)
     learn(mlp(), sick(tmp_path, {0}, 0, SickAtLearning), settings)
     assert "plain mean" not in caplog.text
     learn(mlp(), sick(tmp_path, {0}, 1, SickAtLearning), settings)
-    assert "of 3 answers trim=0.25 leaves out nobody" in caplog.text
+    assert "trim=0.25 leaves out none of 3 results" in caplog.text
 
 
 @pytest.mark.parametrize("minimum", [0.0, 0.5])

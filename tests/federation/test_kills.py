@@ -31,7 +31,7 @@ RESULTS = ("model.safetensors", "rates.safetensors", "history.jsonl")
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folders of runs that nobody killed, by kind."""
+    """The folders of runs that were not killed, by kind."""
     folders = {kind: tmp_path_factory.mktemp("undisturbed") / "run" for kind in KINDS}
     for kind, folder in folders.items():
         KINDS[kind](folder)
@@ -67,9 +67,9 @@ def test_a_run_that_was_killed_twice_ends_with_the_same_bits(
         assert not wait_until_gone(victim.workers_of(directory))
     KINDS[kind](directory, resume=True)
     assert not wait_until_gone(victim.workers_of(directory))
-    found = {name: (directory / name).read_bytes() for name in RESULTS if (directory / name).exists()}
-    assert len(found) == 2
-    assert found == {name: (expected / name).read_bytes() for name in found}
+    files = {name: (directory / name).read_bytes() for name in RESULTS if (directory / name).exists()}
+    assert len(files) == 2
+    assert files == {name: (expected / name).read_bytes() for name in files}
     assert noted(directory) <= victim.ROUNDS + KILLS  # at most the round under way is computed again
 
 

@@ -118,7 +118,7 @@ def test_only_and_rates_to_begin_with() -> None:
         if agreed:
             assert learn(model, data, settings, rates=begin).rates.only == (begin and begin.only)
         else:
-            with pytest.raises(FederationError, match=f"only is '{only}', but the rates to begin with"):
+            with pytest.raises(FederationError, match=f"only is '{only}', but the initial rates"):
                 learn(model, data, settings, rates=begin)
 
 
@@ -250,7 +250,7 @@ def test_resume_with_another_network_of_the_same_weights_is_refused(
         identity.pop("network")
         path.write_bytes(checkpoint.encode(state, identity))
     assert torch.equal(go(0.1, 2, run_dir=tmp_path, resume=True), go(0.1, 2))
-    assert "an earlier version, which did not note network: make sure" in caplog.text
+    assert "an earlier version that did not record network: make sure" in caplog.text
 
 
 def bad_clients() -> dict[str, tuple[Any, type[Exception], str]]:

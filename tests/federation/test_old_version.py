@@ -98,7 +98,7 @@ def test_the_old_name_of_a_setting(kind: type[Any]) -> None:
         settings = kind(epochs=3)
     assert settings == kind(local_epochs=3)
     assert caught[0].filename == __file__
-    with pytest.raises(FederationError, match="old name of local_epochs: give local_epochs alone"):
+    with pytest.raises(FederationError, match="old name of local_epochs: use only local_epochs"):
         with_new_names({"epochs": 3, "local_epochs": 3})
 
 

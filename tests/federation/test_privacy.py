@@ -101,12 +101,12 @@ def test_central_privacy_is_clipped_mean_plus_noise() -> None:
         rounds=1, batch_size=4, workers=0, privacy="central", clip=0.01, noise=0.5, delta=1e-4
     )
     # One client's seed is its number, but without anything random at clients it has no influence.
-    found = learn(model, sites, chosen, noise_key=b"known").rates
+    rates = learn(model, sites, chosen, noise_key=b"known").rates
     changes = torch.stack([clipped(values, 0.01) for values in alone.values()], dim=1)
     total = torch.tensor([math.fsum(column) for column in changes.tolist()], dtype=torch.float64)
     expected = (total + noise_of_sum(b"known", 0, total, len(sites), 0.5 * 0.01)) / len(sites)
-    assert torch.allclose(found.values.double(), expected, atol=1e-8)
-    assert found.learned["spent"] == {
+    assert torch.allclose(rates.values.double(), expected, atol=1e-8)
+    assert rates.learned["spent"] == {
         "epsilon": pytest.approx(epsilon_of(0.5, 1, 1e-4)),
         "delta": 1e-4,
         "participations": 1,
@@ -141,16 +141,17 @@ def test_a_resumed_run_finds_its_noise_again(tmp_path: Path) -> None:
 
 
 def test_a_round_that_is_repeated_with_other_answers_has_other_noise(tmp_path: Path) -> None:
-    """Else the difference of the two results would be that of the answers, without any noise."""
+    """Otherwise the difference of the two sums would be that of the clients' results, without noise."""
     chosen = LearnSettings(rounds=1, batch_size=4, workers=0, privacy="central", clip=0.01, noise=100.0)
     some = clients()
     name, (x, y) = next(iter(some.items()))
-    found = [
-        learn(mlp(), given, chosen, noise_key=b"the same").rates.values
-        for given in (some, some, some | {name: (x, (y + 1) % CLASSES)})
+    released = [
+        learn(mlp(), data, chosen, noise_key=b"the same").rates.values
+        for data in (some, some, some | {name: (x, (y + 1) % CLASSES)})
     ]
-    assert torch.equal(found[0], found[1])
-    assert float((found[0] - found[2]).abs().max()) > 1e-2  # without noise they differ by 0.02 / 4 at most
+    assert torch.equal(released[0], released[1])
+    difference = float((released[0] - released[2]).abs().max())
+    assert difference > 1e-2  # without noise they differ by 0.02 / 4 at most
 
 
 def test_noise_is_never_the_same_for_another_sum() -> None:
@@ -193,7 +194,7 @@ def test_a_key_is_there_in_full_or_not_at_all(tmp_path: Path, monkeypatch: pytes
     ("choice", "words"),
     [
         ({"privacy": "central", "average": "median"}, "one client can move the median further"),
-        ({"privacy": "central", "average": "krum"}, "privacy='local', which goes with any average"),
+        ({"privacy": "central", "average": "krum"}, "privacy='local', which works with any average"),
         ({"privacy": "local", "patience": 3}, "losses, which have no noise"),
         ({"privacy": "both"}, "'none', 'central' or 'local'"),
         ({"privacy": "central", "clip": 0.0}, "clip must be a positive number, got 0.0"),

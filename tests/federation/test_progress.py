@@ -15,26 +15,26 @@ SETTINGS = {"batch_size": 4, "workers": 0}
 
 
 def test_every_round_is_told_with_its_loss() -> None:
-    told: list[tuple[int, int | None, str]] = []
+    calls: list[tuple[int, int | None, str]] = []
 
     def advance(done: int, total: int | None, figures: str = "") -> None:
-        told.append((done, total, figures))
+        calls.append((done, total, figures))
 
-    found = train(linear(), clients(), TrainSettings(rounds=3, **SETTINGS), callbacks=[Rounds(advance)])
-    assert [(done, total) for done, total, _ in told] == [(1, 3), (2, 3), (3, 3)]
-    for record, (_, _, words) in zip(found.history, told, strict=True):
+    result = train(linear(), clients(), TrainSettings(rounds=3, **SETTINGS), callbacks=[Rounds(advance)])
+    assert [(done, total) for done, total, _ in calls] == [(1, 3), (2, 3), (3, 3)]
+    for record, (_, _, words) in zip(result.history, calls, strict=True):
         assert words.startswith(
             f"loss {record['train_loss']:.3f}, validation {record['validation_loss']:.3f} ("
         )
 
 
 def test_a_resumed_run_goes_on_counting(tmp_path: Path) -> None:
-    told: list[int] = []
+    calls: list[int] = []
     for rounds in (2, 4):
         settings = TrainSettings(rounds=rounds, **SETTINGS)
-        callback = Rounds(lambda done, total, figures: told.append(done))
+        callback = Rounds(lambda done, total, figures: calls.append(done))
         train(linear(), clients(), settings, run_dir=tmp_path, resume=rounds == 4, callbacks=[callback])
-    assert told == [1, 2, 3, 4]
+    assert calls == [1, 2, 3, 4]
 
 
 def test_python_prints_nothing_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
@@ -53,10 +53,10 @@ def test_what_a_run_that_was_stopped_early_sent() -> None:
         (3, [], "3 rounds: 2TD = 90"),
         (3, [Enough()], "2 rounds: 2TD = 60"),
     ):
-        said: list[str] = []  # 2 x rounds x 15 weights
+        lines: list[str] = []  # 2 x rounds x 15 weights
         settings = TrainSettings(rounds=rounds, **SETTINGS)
-        train(linear(), clients(), settings, callbacks=[Sent(said.append), *callbacks])
-        assert said == [f"sent per client over {numbers} numbers"]
+        train(linear(), clients(), settings, callbacks=[Sent(lines.append), *callbacks])
+        assert lines == [f"sent per client over {numbers} numbers"]
 
 
 def test_tensorboard_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,9 +69,9 @@ def test_a_loss_that_rises_a_little_is_no_divergence(lr: float) -> None:
         model[-1].bias.copy_((labels.bincount(minlength=CLASSES) / len(labels)).log())
     with pytest.warns(
         ttpfl.ModelWarning, match=rf"no better than chance .*another lr \(it is {lr:g}\)"
-    ) as said:
+    ) as caught:
         train(model, data, settings(lr=lr, rounds=1, momentum=0.0))
-    assert [one.category for one in said] == [ttpfl.ModelWarning]
+    assert [one.category for one in caught] == [ttpfl.ModelWarning]
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_a_run_that_is_done_is_looked_at_again(tmp_path: Path, workers: int) -> 
 
 
 def test_of_few_samples_nothing_is_said() -> None:
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         train(mlp(), noise((30, 30, 30)), settings())
-    assert said == []
+    assert caught == []
 
 
 def test_only_clients_that_took_part_are_asked() -> None:
@@ -156,6 +156,6 @@ def test_a_model_that_came_to_predict_one_class(
 ) -> None:
     labels = {"0": 50, "1": 50}
     found = Finding(Survey(100, 70.0, 50, labels, now), Survey(100, 69.0, 50, labels, before))
-    with pytest.warns(ttpfl.ModelWarning, match=remedy.replace("(", "\\(").replace(")", "\\)")) as said:
+    with pytest.warns(ttpfl.ModelWarning, match=remedy.replace("(", "\\(").replace(")", "\\)")) as caught:
         found.warn(5.0)
-    assert said[0].category is ttpfl.ModelWarning
+    assert caught[0].category is ttpfl.ModelWarning

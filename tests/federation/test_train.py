@@ -62,7 +62,7 @@ def slow_fedavg(
     names, buffers = list(data), {name for name, _ in model.named_buffers()}
     for number in range(rounds):
         chosen = draw_cohort(names, cohort or len(names), 0, number)
-        answers, weights = [], []
+        states, weights = [], []
         for name in chosen:
             net = copy.deepcopy(model).double().train()
             net.load_state_dict(state | own.get(name, {}))
@@ -74,12 +74,12 @@ def slow_fedavg(
                 with torch.no_grad():
                     for p in net.parameters():
                         p -= lr * p.grad
-            answers.append({key: value.detach().clone() for key, value in net.state_dict().items()})
+            states.append({key: value.detach().clone() for key, value in net.state_dict().items()})
             weights.append(len(y))
             if local:
-                own[name] = {key: value for key, value in answers[-1].items() if key in buffers}
+                own[name] = {key: value for key, value in states[-1].items() if key in buffers}
         state = {
-            key: sum(w * answer[key] for w, answer in zip(weights, answers, strict=True)) / sum(weights)
+            key: sum(w * state[key] for w, state in zip(weights, states, strict=True)) / sum(weights)
             for key in state
         }
     result = copy.deepcopy(model).double()
@@ -88,7 +88,7 @@ def slow_fedavg(
 
 
 def difference(a: nn.Module, b: nn.Module) -> float:
-    """Without counts of batches, which are nobody's average."""
+    """Without counts of batches, which are not averaged."""
     left, right = a.state_dict(), b.state_dict()
     return max(
         float((left[k].double() - right[k].double()).abs().max()) for k in left if left[k].is_floating_point()
@@ -201,11 +201,11 @@ def test_the_same_bits_for_any_number_of_workers(algorithm: str) -> None:
 
 
 def test_a_client_weighs_what_it_has_however_it_is_given(tmp_path: Path) -> None:
-    """Also with several epochs, and where nobody said before how much it is."""
+    """Also with several epochs, and with data of unknown size."""
 
     class Silent(Site):
         def size(self, part: str) -> int:
-            raise OSError("nobody has counted")
+            raise OSError("the size is unknown")
 
     big, small = pair(12, 1), pair(4, 2)
     expected = run(linear(), [big, small], shuffle=False, local_epochs=4)
@@ -344,7 +344,7 @@ def test_only_the_cohort_is_touched(tmp_path: Path, kept: bool) -> None:
             return pair(4, index)
 
         def __iter__(self) -> Any:
-            raise AssertionError("nobody needs all of them")
+            raise AssertionError("not all of them are needed")
 
     many = Many(100_000)
     settings = TrainSettings(rounds=2, cohort=3, batch_size=4, workers=0)
@@ -368,10 +368,10 @@ def test_a_client_weighs_as_much_as_it_has_in_every_form(epochs: int) -> None:
     assert same_state(with_form(DataLoader(TensorDataset(x, y), batch_size=20)), tensors)
     assert same_state(with_form(list(zip(x, y, strict=True))), tensors)
     alone = [train(mlp(), [one], settings).model.state_dict() for one in ((x, y), other)]
-    for name, found in tensors.state_dict().items():
-        if found.is_floating_point():
+    for name, tensor in tensors.state_dict().items():
+        if tensor.is_floating_point():
             expected = (39 * alone[0][name].double() + 20 * alone[1][name].double()) / 59
-            assert torch.allclose(found.double(), expected, rtol=1e-6, atol=1e-7)
+            assert torch.allclose(tensor.double(), expected, rtol=1e-6, atol=1e-7)
 
 
 def test_accuracy_is_told_of_classes_alone() -> None:
@@ -421,9 +421,9 @@ def test_the_model_file(tmp_path: Path) -> None:
     settings = TrainSettings(rounds=1, batch_size=4, workers=0)
     card = {"build": {"name": "torch.nn:Linear", "in_features": 4, "out_features": CLASSES}}
     result = train(linear(), clients(), settings, run_dir=tmp_path, card=card)
-    loaded, found = load_model(tmp_path / "model.safetensors", linear())
+    loaded, card = load_model(tmp_path / "model.safetensors", linear())
     assert same_state(loaded, result.model)
-    assert found["trained"]["rounds"] == 1
+    assert card["trained"]["rounds"] == 1
     with pytest.raises(ModelError, match="did not come with ttpfl"):  # a file does not decide which code runs
         load_model(tmp_path / "model.safetensors")
 
@@ -453,7 +453,7 @@ def test_early_stopping_gives_the_best_model() -> None:
 
 
 def test_early_stopping_that_never_comes_changes_nothing() -> None:
-    """As long as the loss falls: the last model is judged by nobody, and is not thrown away for that."""
+    """As long as the loss falls: the last model is never validated, but it is returned."""
     for rounds in (1, 4):
         result = train(
             linear(), clients(), TrainSettings(rounds=rounds, batch_size=4, workers=0, lr=0.01, patience=3)

@@ -1,4 +1,4 @@
-"""Global training and rate learning over clients: fast on one machine, and resumable to the bit."""
+"""Model training and rate learning over clients, on all cores of a machine and resumable bit for bit."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""`ttpfl.learn_rates`: the loop of `ttpfl.federation.learn`, in one process and without files."""
+"""`ttpfl.learn_rates`: `ttpfl.federation.learn` in one process and without files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,9 +18,9 @@ from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.rate_run import RateRun
 from ttpfl.federation.settings import LearnSettings
 
-OWN_CACHE_BYTES = 2**30
-_COUNTS = ("cohort", "batch_size", "local_epochs", "seed")
-_NOTED = ("rounds", "clients", "library", "checked")
+CACHE_BYTES = 2**30
+_SETTINGS = ("cohort", "batch_size", "local_epochs", "seed")
+_RECORDED = ("rounds", "clients", "library", "checked")
 
 
 def learn_rates(
@@ -42,9 +42,9 @@ def learn_rates(
     objective: Objective = entropy,
     loss: Loss = cross_entropy,
 ) -> Rates:
-    """Learn rates for `model` over source clients: in each round a cohort refines, the server averages.
+    """Learn rates for `model` over source clients: each round, a cohort refines them and the server averages.
 
-    The first client that fails ends learning with its error; `ttpfl.federation.learn` leaves it out.
+    The first client that fails ends the run with its error; `ttpfl.federation.learn` leaves it out instead.
 
     Args:
         model: The global model; it is not changed.
@@ -76,31 +76,31 @@ def learn_rates(
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
     settings = _settings(clients, **counts, lr=lr, mode=mode, seed=seed, check=check)
     run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
-    found = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
-    learned = {name: found.learned[name] for name in _NOTED if name in found.learned}
-    learned |= {name: int(getattr(settings, name)) for name in _COUNTS} | {"lr": float(lr)}
-    return found.with_values(found.values, learned=learned)
+    result = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
+    learned = {name: result.learned[name] for name in _RECORDED if name in result.learned}
+    learned |= {name: int(getattr(settings, name)) for name in _SETTINGS} | {"lr": float(lr)}
+    return result.with_values(result.values, learned=learned)
 
 
-def _settings(clients: Sequence[Client] | Mapping[str, Client], **chosen: Any) -> LearnSettings:
-    """What was chosen, with a cohort; wrong values are errors about rates, not about a federation."""
+def _settings(clients: Sequence[Client] | Mapping[str, Client], **values: Any) -> LearnSettings:
+    """Settings with these values; errors are RatesErrors, since callers need not know of a federation."""
     if not clients:
         raise BatchError("no clients: pass at least one")
-    MODES.check(RatesError, mode=chosen["mode"])
+    MODES.check(RatesError, mode=values["mode"])
     try:
-        settings = LearnSettings(workers=0, direction_cache=OWN_CACHE_BYTES, **chosen)
+        settings = LearnSettings(workers=0, direction_cache=CACHE_BYTES, **values)
         return replace(settings, cohort=ClientPool(clients).cohort(settings.cohort))
     except FederationError as error:
         raise RatesError(str(error)) from None
 
 
 class _Progress(Callback):
-    """Hands the metrics of a round to a function; traffic and the like are left out."""
+    """Passes the metrics of a round to a function, without traffic and failures."""
 
     def __init__(self, progress: Callable[[Record], object]) -> None:
         self._progress = progress
 
     def on_round(self, state: RunState, record: Record) -> None:
-        """After every round."""
+        """Pass on the metrics."""
         names = [n for n in record if n in ("round", "clients") or n.startswith(("plain_", "validation_"))]
         self._progress({name: record[name] for name in names})

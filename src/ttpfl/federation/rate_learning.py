@@ -1,4 +1,4 @@
-"""Learning rates over source clients, on all cores."""
+"""Rate learning over source clients, on all cores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -39,18 +39,18 @@ def learn(
     Args:
         model: The global model; it is not changed.
         clients: A population's source clients, or data as `learn_rates` takes it.
-        settings: What can be chosen; see `LearnSettings`.
+        settings: Settings of the run.
         rates: Rates to start from; zeros if None. They also set the granularity and which modules get rates.
         run_dir: Folder for checkpoints, history and finally `rates.safetensors`; nothing is kept if None.
         resume: Resume from the newest checkpoint in `run_dir`, with the same bits as without interruption.
-        callbacks: Further callbacks.
+        callbacks: Additional callbacks.
         evaluate: Returns metrics on target clients for rates; called every `eval_every` rounds.
         objective: From logits to the unsupervised loss.
         loss: From logits and labels to the supervised loss.
         logits: From the model's output to logits.
-        engine: Makes the engine that carries work to clients; processes on this machine if None.
-        noise_key: Secret key of the noise of `settings.privacy`, for studies that must be repeatable. If
-            None, a new one, kept in `run_dir` alone; local noise is then never the same twice.
+        engine: Creates the engine that runs clients; processes on this machine if None.
+        noise_key: Secret key of the noise of `settings.privacy`, for repeatable studies. If None, a new one
+            that is kept in `run_dir`; local noise then uses a new key every time.
 
     >>> import torch
     >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in ("north", "south")}

@@ -1,4 +1,4 @@
-"""The one loop of rate learning, behind `federation.learn` and `ttpfl.learn_rates`."""
+"""The run behind `ttpfl.federation.learn` and `ttpfl.learn_rates`."""
 
 import logging
 import warnings
@@ -18,7 +18,7 @@ from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.network import model_hash, weights_hash
 from ttpfl.core.outputs import Readout
 from ttpfl.core.privacy_record import Account
-from ttpfl.core.rates import Mode, Only, Rates
+from ttpfl.core.rates import Only, Rates
 from ttpfl.core.rates_check import Candidate, Verdict, returnable, verdict
 from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
@@ -28,7 +28,7 @@ from ttpfl.federation.common.client_pool import ClientPool, Clients
 from ttpfl.federation.common.jobs import MakeEngine
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.common.state_vector import layout_of
-from ttpfl.federation.engine.session import Judge, Session
+from ttpfl.federation.engine.session import Session, Validate
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import kept_key
 from ttpfl.federation.server.rate_average import check_cohort
@@ -39,14 +39,14 @@ from ttpfl.util.parallel import cores
 log = logging.getLogger("ttpfl")
 
 NO_BOUND = (
-    "no privacy bound (%s): epsilon is infinite. For a bound begin with zero rates, or with rates that have "
+    "no privacy bound (%s): epsilon is infinite. For a bound, start from zero rates or from rates that have "
     "one, and set noise above 0"
 )
-_SAID_ELSEWHERE = ("rounds", "workers", "only")  # by the result itself, or of no influence
+_NOT_RECORDED = ("rounds", "workers", "only")  # recorded elsewhere, or without influence
 
 
 class Learned(NamedTuple):
-    """Rates, and how they came about."""
+    """Rates, and the history of their learning."""
 
     rates: Rates
     history: list[Record]
@@ -54,7 +54,7 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True)
 class RateRun:
-    """A run of rate learning before it begins. `learn` and `ttpfl.learn_rates` are its two faces."""
+    """A run of rate learning; calling it starts or resumes the run."""
 
     model: nn.Module
     clients: Clients
@@ -66,9 +66,9 @@ class RateRun:
     engine: MakeEngine | None = None
     noise_key: bytes | None = None
     cache: DirectionCache | None = None
-    """Keeps directions between rounds; if None, a new one of the size in the settings."""
+    """Keeps directions between rounds; a new one of the size in the settings if None."""
     strict: bool = False
-    """Whether a client's failure ends the run, rather than leaving the client out."""
+    """Whether a client's failure ends the run instead of leaving the client out."""
 
     def __call__(
         self,
@@ -77,58 +77,58 @@ class RateRun:
         callbacks: Sequence[Callback] = (),
         evaluate: Callable[[Rates], Mapping[str, float]] | None = None,
     ) -> Learned:
-        """From the first round, or the newest checkpoint, to the rates."""
+        """Run from the first round, or resume from the newest checkpoint, and return the rates."""
         check = self.settings.check and self._compares
         session = self._session(run_dir)
-        # Whoever evaluates rates during the run is not told which round they are of.
-        judge = None if evaluate is None else lambda vector: evaluate(self._result(Candidate(0, vector)))
+        # The round of rates that are evaluated during the run is not recorded in them.
+        target = None if evaluate is None else lambda vector: evaluate(self._result(Candidate(0, vector)))
         callbacks = [Keeping(), *callbacks] if check else callbacks
         finish = self._verdict if check else None
-        state, outcome = session.run(self.begin.values, run_dir, resume, callbacks, judge, finish)
+        state, outcome = session.run(self.initial.values, run_dir, resume, callbacks, target, finish)
         if outcome is None:
-            learned = self._result(self._last(state))
+            rates = self._result(self._last(state))
         else:
-            found, asked = outcome
-            if found.warning is not None:  # shown at the caller of `learn` or `learn_rates`
-                warnings.warn(found.warning, RatesWarning, stacklevel=3)
-            learned = self._result(found.chosen, found.recorded(asked))
+            decision, clients = outcome
+            if decision.warning is not None:  # shown at the caller of `learn` or `learn_rates`
+                warnings.warn(decision.warning, RatesWarning, stacklevel=3)
+            rates = self._result(decision.chosen, decision.recorded(clients))
         if run_dir is not None:
-            learned.save(Path(run_dir) / "rates.safetensors")
-        return Learned(learned, state.history)
+            rates.save(Path(run_dir) / "rates.safetensors")
+        return Learned(rates, state.history)
 
     @cached_property
-    def begin(self) -> Rates:
+    def initial(self) -> Rates:
         """The rates to start from."""
         return first_rates(self.model, self.settings.only, self.rates)
 
     @cached_property
-    def _roster(self) -> ClientPool:
+    def _pool(self) -> ClientPool:
         return ClientPool(self.clients)
 
     @cached_property
     def _spending(self) -> Spending:
-        return Spending(self.begin.current_account(), self.settings, self._roster)
+        return Spending(self.initial.current_account(), self.settings, self._pool)
 
     @property
     def _compares(self) -> bool:
-        """Whether clients report losses without adaptation, too.
+        """Whether clients also report their losses without adaptation.
 
-        Not over real sites, which are asked for rates alone, nor with privacy: losses have no noise.
+        Real sites only return rates. With privacy, losses are not reported, because they have no noise.
         """
         return self.engine is None and self.settings.privacy == "none"
 
     def _session(self, run_dir: str | PathLike[str] | None) -> Session:
-        settings, begin, client_pool = self.settings, self.begin, self._roster
-        cohort = client_pool.cohort(settings.cohort)
+        settings, initial, pool = self.settings, self.initial, self._pool
+        cohort = pool.cohort(settings.cohort)
         check_cohort(settings.average, settings.trim, cohort)
         if settings.privacy != "none" and self._spending.no_bound:
             log.warning(NO_BOUND, self._spending.no_bound)
         numbers, key = layout_of(self.model).length, partial(self._server_key, run_dir)
         return Session(
-            RunInfo("learn", settings.rounds, len(client_pool), cohort, numbers, len(begin.values)),
+            RunInfo("learn", settings.rounds, len(pool), cohort, numbers, len(initial.values)),
             settings,
-            client_pool,
-            RatesServer(begin, settings, self._spending, key),
+            pool,
+            RatesServer(initial, settings, self._spending, key),
             partial(self._work, cohort),
             sticky=True,
             identity=self._identity,
@@ -137,90 +137,83 @@ class RateRun:
         )
 
     def _work(self, cohort: int) -> RatesWork:
-        settings, begin, client_pool, cache = self.settings, self.begin, self._roster, self.cache
+        settings, initial, cache = self.settings, self.initial, self.cache
         if cache is None:
             processes = min(cohort, cores() if settings.workers is None else settings.workers)
             cache = DirectionCache(settings.direction_cache // max(1, processes), keep="first")
-        twin = Twin(self.model, begin.modules, readout=self.logits)
+        twin = Twin(self.model, initial.modules, readout=self.logits)
+        functions = (self.objective, self.loss)
         return RatesWork(
-            twin,
-            begin,
-            client_pool,
-            settings,
-            cache,
-            self.objective,
-            self.loss,
-            self.noise_key,
-            self._compares,
+            twin, initial, self._pool, settings, cache, *functions, self.noise_key, self._compares
         )
 
     def _server_key(self, run_dir: str | PathLike[str] | None) -> bytes:
         if self.settings.privacy != "central":
             return b""
-        kept = None if run_dir is None else Path(run_dir)
-        return kept_key(kept) if self.noise_key is None else self.noise_key
+        if self.noise_key is not None:
+            return self.noise_key
+        return kept_key(None if run_dir is None else Path(run_dir))
 
     def _identity(self) -> dict[str, Any]:
-        begin, account = self.begin, self.begin.current_account()
-        # A run is resumed with the account that it began with; zeros have an empty one.
-        counts = self.settings.privacy != "none" and account != Account()
+        initial, account = self.initial, self.initial.current_account()
+        # A run must be resumed with the account it started with; that of zeros is empty.
+        has_account = self.settings.privacy != "none" and account != Account()
         return {
             "kind": "learn",
             "model": weights_hash(self.model),
-            "network": model_hash(self.model),  # the weights and what else it computes with
-            "begin": begin.values.tolist(),
-            "granularity": begin.granularity,
-            "only": begin.only,
-            **({"account": account.as_json()} if counts else {}),
-            **common(self._roster, objective=self.objective, loss=self.loss, logits=self.logits),
+            "network": model_hash(self.model),  # the weights and everything else that affects its output
+            "begin": initial.values.tolist(),
+            "granularity": initial.granularity,
+            "only": initial.only,
+            **({"account": account.as_json()} if has_account else {}),
+            **common(self._pool, objective=self.objective, loss=self.loss, logits=self.logits),
         }
 
     def _result(self, chosen: Candidate, checked: Record | None = None) -> Rates:
-        settings, (rounds, values), weights = self.settings, chosen, weights_hash(self.model)
-        said: Record = {"rounds": rounds, "clients": len(self._roster), "library": __version__}
-        said |= {name: value for name, value in asdict(settings).items() if name not in _SAID_ELSEWHERE}
+        settings, (rounds, values) = self.settings, chosen
+        learned: Record = {"rounds": rounds, "clients": len(self._pool), "library": __version__}
+        learned |= {name: value for name, value in asdict(settings).items() if name not in _NOT_RECORDED}
         account = Account(no_bound="taken from a run that had not ended")
         if rounds or checked is not None:
             account = self._spending.account(rounds, values)
         if rounds and settings.privacy != "none":
-            # Without what a server that died asked for again: see docs/privacy.md.
-            said["spent"] = self._spending.record(rounds)
+            # Without the requests that a server repeats after a crash: see docs/privacy.md.
+            learned["spent"] = self._spending.record(rounds)
         if checked is not None:
-            said["checked"] = checked
-        mode = cast(Mode, settings.mode)
-        return self.begin.with_values(values, mode=mode, learned=said, weights_hash=weights, account=account)
+            learned["checked"] = checked
+        fixed = {"mode": settings.mode, "weights_hash": weights_hash(self.model)}
+        return self.initial.with_values(values, learned=learned, account=account, **fixed)
 
     def _last(self, state: RunState) -> Candidate:
-        """What the run ended with; if it was stopped early, that is its best round."""
+        """The rates of the last round, or of the best one with early stopping."""
         if self.settings.patience is None:
             return Candidate(state.round, state.vector)
         return Candidate(state.result_round, state.result)
 
-    def _verdict(self, state: RunState, judge: Judge) -> tuple[Verdict, int]:
-        """The last rates, or earlier ones, against no adaptation; and how many clients were asked."""
-        answered: list[int] = []
+    def _verdict(self, state: RunState, validate: Validate) -> tuple[Verdict, int]:
+        """Compare the last rates, and earlier ones if needed, with no adaptation; also count the clients."""
+        clients: list[int] = []
 
         def total(values: Tensor) -> MetricSums:
-            tally, reports = MetricSums(), judge(values)
-            answered.append(len(reports))
+            metrics, reports = MetricSums(), validate(values)
+            clients.append(len(reports))
             for report in reports:
-                tally.join(**report["adapted"])
-            return tally
+                metrics.join(**report["adapted"])
+            return metrics
 
-        others = returnable(self.begin.values, state.kept)
-        if state.best is not None:  # also of checkpoints by earlier versions, which kept nothing else
-            others.append(Candidate(state.best_round, state.best))
-        return verdict(self._last(state), others, total), min(answered)
+        earlier = returnable(self.initial.values, state.kept)
+        if state.best is not None:  # checkpoints of early versions have no other candidate
+            earlier.append(Candidate(state.best_round, state.best))
+        return verdict(self._last(state), earlier, total), min(clients)
 
 
 def first_rates(model: nn.Module, only: str | None, rates: Rates | None) -> Rates:
-    """The rates to begin with, which must have rates for what `only` asks."""
+    """The rates to start from, checked against `only` and the model."""
     if rates is None:
         return Rates.zeros(model, only=None if only in (None, "all") else cast(Only, only))
     if only not in (None, rates.only or "all"):
         raise FederationError(
-            f"only is {only!r}, but the rates to begin with are for {rates.only or 'all'!r}: "
-            "leave out one of the two"
+            f"only is {only!r}, but the initial rates are for {rates.only or 'all'!r}: leave out either"
         )
     rates.checked().check_fits(model)
     return rates

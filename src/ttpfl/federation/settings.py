@@ -1,4 +1,4 @@
-"""What can be chosen about a run. Functions and command line take the same names."""
+"""Settings of a run. Python and the command line use the same names."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,43 +24,43 @@ T = TypeVar("T")
 AVERAGES = one_of("mean", "median", "trimmed", "krum")
 
 RENAMED = {"epochs": "local_epochs", "minimum": "min_reply_fraction"}
-"""Settings of earlier versions, which are still read, by their old names."""
+"""Names of settings in earlier versions, which are still accepted, and their new names."""
 
 
-def with_new_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as an earlier version wrote them, under the names of this version.
+def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings written by an earlier version, under the names of this version.
 
     >>> with_new_names({"rounds": 3, "epochs": 2})
     {'rounds': 3, 'local_epochs': 2}
     """
-    for old in RENAMED.keys() & given.keys():
-        if RENAMED[old] in given:
-            raise FederationError(f"{old} is the old name of {RENAMED[old]}: give {RENAMED[old]} alone")
-    return {RENAMED.get(name, name): value for name, value in given.items()}
+    for old in RENAMED.keys() & settings.keys():
+        if RENAMED[old] in settings:
+            raise FederationError(f"{old} is the old name of {RENAMED[old]}: use only {RENAMED[old]}")
+    return {RENAMED.get(name, name): value for name, value in settings.items()}
 
 
 def takes_old_names(kind: type[T]) -> type[T]:
-    """Let a settings class take old names as keywords, with a DeprecationWarning."""
+    """Let a settings class accept old names as keywords, with a DeprecationWarning."""
     init: Callable[..., None] = kind.__init__
 
     @wraps(init)
-    def renaming(self: T, *args: Any, **given: Any) -> None:
-        for old in RENAMED.keys() & given.keys():
+    def renaming(self: T, *args: Any, **settings: Any) -> None:
+        for old in RENAMED.keys() & settings.keys():
             warnings.warn(f"{old}= is now {RENAMED[old]}=", DeprecationWarning, stacklevel=2)
-        init(self, *args, **with_new_names(given))
+        init(self, *args, **with_new_names(settings))
 
     kind.__init__ = renaming  # type: ignore[assignment]
     return kind
 
 
 def choice(default: T, help: str, limit: Rule | None = None, free: bool = False) -> T:
-    """A field with its help and rule. `free`: it does not affect results, so a resumed run may change it."""
+    """A field with its help and rule. `free` fields do not affect results: a resumed run may change them."""
     return field(default=default, metadata={"help": help, "limit": limit, "free": free})
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What training and rate learning have in common."""
+    """Settings that training and rate learning share."""
 
     rounds: int = choice(200, "total number of rounds", integer(1), free=True)
     cohort: int | None = choice(None, "clients per round; all by default", integer(1))
@@ -69,9 +69,7 @@ class RunSettings:
         0.5, "minimum fraction of a cohort that must reply; otherwise the round is abandoned", FRACTION
     )
     patience: int | None = choice(
-        None,
-        "stop after this many rounds without a lower validation loss, and return the best round",
-        integer(1),
+        None, "stop after n rounds without a lower validation loss, and return the best round", integer(1)
     )
     workers: int | None = choice(
         None, "worker processes; one per core by default, 0 runs in this process", integer(0), free=True
@@ -84,7 +82,7 @@ class RunSettings:
         check_fields(self, FederationError)
 
     def decisive(self) -> dict[str, Any]:
-        """The choices that results depend on."""
+        """The settings that results depend on."""
         free = {entry.name for entry in fields(self) if entry.metadata["free"]}
         return {name: value for name, value in asdict(self).items() if name not in free}
 
@@ -92,7 +90,7 @@ class RunSettings:
 @takes_old_names
 @dataclass(frozen=True)
 class TrainSettings(RunSettings):
-    """How a global model is trained. The defaults are the paper's for the shallow CNN.
+    """Settings of training a global model. The defaults are the paper's for the shallow CNN.
 
     >>> TrainSettings(lr=0)
     Traceback (most recent call last):
@@ -101,8 +99,8 @@ class TrainSettings(RunSettings):
     """
 
     algorithm: str = choice("fedavg", "federated algorithm: fedavg, fedprox or qffl")
-    mu: float = choice(0.01, "fedprox: weight of the proximal term")
-    q: float = choice(1.0, "qffl: fairness exponent")
+    mu: float = choice(0.01, "weight of the proximal term of FedProx")
+    q: float = choice(1.0, "fairness exponent of q-FFL")
     local_epochs: int = choice(1, "local epochs per round", integer(1))
     batch_size: int = choice(20, "batch size", integer(1))
     lr: float = choice(0.1, "learning rate of the clients' SGD", POSITIVE)
@@ -110,9 +108,7 @@ class TrainSettings(RunSettings):
     weight_decay: float = choice(0.0, "weight decay of the clients' SGD", NOT_NEGATIVE)
     shuffle: bool = choice(True, "shuffle samples in every epoch")
     buffers: str = choice(
-        "average",
-        "BatchNorm statistics: average them, or keep them local to each client",
-        one_of("average", "local"),
+        "average", "BatchNorm statistics: average them, or keep them local", one_of("average", "local")
     )
     validate_every: int = choice(1, "validate every n rounds; 0 disables it", integer(0))
     check: bool = choice(
@@ -123,20 +119,20 @@ class TrainSettings(RunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.patience is not None and self.validate_every != 1:
-            raise FederationError("patience looks at validation data in every round: set validate_every=1")
+            raise FederationError("patience needs the validation loss of every round: set validate_every=1")
 
 
 @takes_old_names
 @dataclass(frozen=True)
 class LearnSettings(RunSettings):
-    """How rates are learned. The defaults are the paper's for CIFAR-10, but for the cohort (60 there)."""
+    """Settings of rate learning. The defaults are the paper's for CIFAR-10, except the cohort (60)."""
 
     local_epochs: int = choice(1, "local epochs per round", integer(1))
     batch_size: int = choice(20, "batch size; use the one expected at test time", integer(1))
     lr: float = choice(0.1, "learning rate of the rates", POSITIVE)
     mode: str = choice(
         "batch",
-        "refine with each batch's own direction (batch) or with their running mean (online)",
+        "refine with each batch's direction (batch) or with the running mean of directions (online)",
         one_of("batch", "online"),
     )
     only: str | None = choice(
@@ -161,32 +157,25 @@ class LearnSettings(RunSettings):
     noise: float = choice(1.0, "privacy: noise multiplier (standard deviation in units of clip)")
     delta: float = choice(1e-5, "privacy: delta of (epsilon, delta) differential privacy")
     check: bool = choice(
-        True,
-        "if the rates are worse than no adaptation on source clients, warn and return the best round "
-        "instead of the last",
+        True, "if rates are worse than no adaptation on source clients, warn and return the best round"
     )
     direction_cache: int = choice(
-        2 * 2**30,
-        "memory for cached directions in bytes, shared by all workers; 0 disables it",
-        integer(0),
-        free=True,
+        2**31, "bytes for cached directions, shared by all workers; 0 disables it", integer(0), free=True
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.privacy != "none":
-            self._check_privacy()
-
-    def _check_privacy(self) -> None:
+        if self.privacy == "none":
+            return
         POSITIVE.check(FederationError, clip=self.clip)
         NOT_NEGATIVE.check(FederationError, noise=self.noise)
         check_delta(self.delta)
         if self.privacy == "central" and self.average != "mean":
             raise FederationError(
-                f"with privacy='central' the noise is made for the mean, and one client can move the "
-                f"{self.average} further: use average='mean', or privacy='local', which goes with any average"
+                f"privacy='central' adds noise for the mean, but one client can move the {self.average} "
+                "further: use average='mean', or privacy='local', which works with any average"
             )
         if self.patience is not None:
             raise FederationError(
-                "patience looks at the clients' losses, which have no noise: leave it out with privacy"
+                "patience uses the clients' losses, which have no noise: do not combine it with privacy"
             )

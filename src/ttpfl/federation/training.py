@@ -23,7 +23,7 @@ from ttpfl.federation.common.client_pool import ClientPool, Clients
 from ttpfl.federation.common.jobs import MakeEngine
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.common.state_vector import layout_of, pack, unpack
-from ttpfl.federation.engine.session import Judge, Session
+from ttpfl.federation.engine.session import Session, Validate
 from ttpfl.federation.settings import TrainSettings
 from ttpfl.federation.work.local_training import LocalTrainer
 from ttpfl.federation.work.model_work import ModelServer, ModelWork, algorithm_of
@@ -31,11 +31,11 @@ from ttpfl.federation.work.survey import Survey, surveyed
 from ttpfl.models.files import save_model
 
 DIVERGED = 1.5
-"""How many times the larger of the loss before training and the loss of guessing a diverged loss is."""
+"""A loss has diverged above this factor times both the loss before training and the loss of guessing."""
 
 
 class Trained(NamedTuple):
-    """A global model in evaluation mode, and how it came about."""
+    """A global model in evaluation mode, and the history of its training."""
 
     model: nn.Module
     history: list[Record]
@@ -62,15 +62,15 @@ def train(
     Args:
         model: The model to start from; it is not changed.
         clients: A population's source clients, or data as `learn_rates` takes it.
-        settings: What can be chosen; see `TrainSettings`.
+        settings: Settings of the run.
         run_dir: Folder for checkpoints, history and finally `model.safetensors`; nothing is kept if None.
         resume: Resume from the newest checkpoint in `run_dir`, with the same bits as without interruption.
-        callbacks: Further callbacks.
+        callbacks: Additional callbacks.
         evaluate: Returns metrics on target clients for a model; called every `eval_every` rounds.
         loss: From logits and labels to the loss.
         logits: From the model's output to logits.
         card: Plain data to keep in `model.safetensors`; see `save_model`.
-        engine: Makes the engine that carries work to clients; processes on this machine if None.
+        engine: Creates the engine that runs clients; processes on this machine if None.
 
     >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in ("north", "south")}
     >>> trained = train(nn.Linear(3, 2), clients, TrainSettings(rounds=2, batch_size=4, workers=0))
@@ -79,72 +79,69 @@ def train(
     """
     settings, model = settings or TrainSettings(), uncompiled(model)
     session, layout = _session(model, ClientPool(clients), settings, loss, logits, engine), layout_of(model)
-    begin = pack(model, torch.empty(layout.length, dtype=layout.dtype))
-    judge = None if evaluate is None else lambda vector: evaluate(with_state(model, vector))
-    # Real sites are asked for models alone.
-    finish = partial(_looked_at, begin) if settings.check and engine is None else None
-    state, finding = session.run(begin, run_dir, resume, callbacks, judge, finish)
+    initial = pack(model, torch.empty(layout.length, dtype=layout.dtype))
+    target = None if evaluate is None else lambda vector: evaluate(with_state(model, vector))
+    # Real sites only return models.
+    finish = partial(_check, initial) if settings.check and engine is None else None
+    state, finding = session.run(initial, run_dir, resume, callbacks, target, finish)
     result = with_state(model, state.result)
     if run_dir is not None:
         checked = {} if finding is None else {"checked": finding.now.recorded()}
-        said = {"trained": asdict(settings), **checked, **(card or {})}
-        save_model(Path(run_dir) / "model.safetensors", result, **said)
-    if finding is not None:  # now that nothing can be lost
+        entries = {"trained": asdict(settings), **checked, **(card or {})}
+        save_model(Path(run_dir) / "model.safetensors", result, **entries)
+    if finding is not None:  # only after the model is saved: a warning may be raised as an error
         finding.warn(settings.lr)
     return Trained(result, state.history)
 
 
 def _session(
     model: nn.Module,
-    client_pool: ClientPool,
+    pool: ClientPool,
     settings: TrainSettings,
     loss: Loss,
     logits: Readout | None,
     engine: MakeEngine | None,
 ) -> Session:
-    layout, algorithm, cohort = layout_of(model), algorithm_of(settings), client_pool.cohort(settings.cohort)
+    layout, algorithm, cohort = layout_of(model), algorithm_of(settings), pool.cohort(settings.cohort)
 
     def work() -> ModelWork:
         trainer = LocalTrainer(copy.deepcopy(model), settings, algorithm.proximal, loss, logits)
-        return ModelWork(trainer, client_pool, layout, settings, algorithm.needs_loss_before)
+        return ModelWork(trainer, pool, layout, settings, algorithm.needs_loss_before)
 
     def identity() -> dict[str, Any]:
-        return {"kind": "train", "model": model_hash(model), **common(client_pool, loss=loss, logits=logits)}
+        return {"kind": "train", "model": model_hash(model), **common(pool, loss=loss, logits=logits)}
 
-    info = RunInfo("train", settings.rounds, len(client_pool), cohort, layout.length, layout.length)
+    info = RunInfo("train", settings.rounds, len(pool), cohort, layout.length, layout.length)
     server = ModelServer(algorithm, layout, settings.lr, local=settings.buffers == "local")
-    return Session(
-        info, settings, client_pool, server, work, sticky=False, identity=identity, make_engine=engine
-    )
+    return Session(info, settings, pool, server, work, sticky=False, identity=identity, make_engine=engine)
 
 
 class Finding(NamedTuple):
-    """How good the model is on validation data: now, and if that is bad, before training."""
+    """Metrics on validation data after training and, if the model is no better than chance, before it."""
 
     now: Survey
     before: Survey | None
 
     def warn(self, lr: float) -> None:
-        """Say it, if it is bad."""
+        """Warn if the model is no better than chance."""
         if self.before is None:
             return
         now, before = self.now.mean_loss, self.before.mean_loss
         chance = f"the model is no better than chance ({self.now.in_words()})"
         if diverged(before, now, self.now.classes):
-            said = f"training diverged: the loss rose from {before:.4g} to {now:.4g}, and {chance}"
-            warnings.warn(f"{said}; lower lr (it is {lr:g})", DivergenceWarning, stacklevel=3)
+            rise = f"training diverged: the loss rose from {before:.4g} to {now:.4g}, and {chance}"
+            warnings.warn(f"{rise}; lower lr (it is {lr:g})", DivergenceWarning, stacklevel=3)
         else:
-            went = f"the loss went from {before:.4g} to {now:.4g}"
+            change = f"the loss went from {before:.4g} to {now:.4g}"
             collapsed = len(self.now.predicted) == 1 < len(self.before.predicted)
             remedy = f"train longer, or {'lower' if collapsed else 'with another'} lr (it is {lr:g})"
-            warnings.warn(f"{chance}, and {went}: {remedy}", ModelWarning, stacklevel=3)
+            warnings.warn(f"{chance}, and {change}: {remedy}", ModelWarning, stacklevel=3)
 
 
 def diverged(before: float, now: float, classes: int) -> bool:
-    """Whether a loss is not finite, or 1.5 times both what it was before and that of guessing.
+    """Whether a loss is not finite, or above 1.5 times both the loss before training and that of guessing.
 
-    A few steps, or very small ones, leave a model at chance with a loss that is a little higher or lower;
-    that is no divergence.
+    A few or very small steps leave a model at chance with a slightly different loss. This is no divergence.
 
     >>> diverged(2.31, 2.334, classes=10), diverged(2.31, 8.0, classes=10)
     (False, True)
@@ -152,13 +149,13 @@ def diverged(before: float, now: float, classes: int) -> bool:
     return not now <= DIVERGED * max(before, log(classes))
 
 
-def _looked_at(begin: Tensor, state: RunState, judge: Judge) -> Finding:
-    now = surveyed(judge(state.result))
-    return Finding(now, surveyed(judge(begin)) if now.at_chance else None)
+def _check(initial: Tensor, state: RunState, validate: Validate) -> Finding:
+    now = surveyed(validate(state.result))
+    return Finding(now, surveyed(validate(initial)) if now.at_chance else None)
 
 
 def with_state(model: nn.Module, vector: Tensor) -> nn.Module:
     """A copy of `model` with the state in `vector`, in evaluation mode."""
-    own = copy.deepcopy(model).eval()
-    unpack(vector, own)
-    return own
+    result = copy.deepcopy(model).eval()
+    unpack(vector, result)
+    return result

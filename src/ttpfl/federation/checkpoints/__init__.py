@@ -1,1 +1,1 @@
-"""State of a run, checkpoints, callbacks and logs."""
+"""Checkpoints, identity of a run, callbacks, progress and logs."""

@@ -1,4 +1,4 @@
-"""What makes a run what it is, in a form that is the same in every process."""
+"""The identity of a run: everything its result depends on, in a form that is the same in every process."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,22 +11,22 @@ from ttpfl.federation.settings import with_new_names
 
 LIBRARY = __name__.partition(".")[0]
 FUNCTIONS = ("objective", "loss", "logits")
-DIFFERENCE_IS_A_RISK = ("torch",)
-"""Where a difference may change bits, but does not make another run."""
+MAY_DIFFER = ("torch",)
+"""Keys that may change bits, but can differ when a run is resumed."""
 
 
-def common(client_pool: ClientPool, **functions: Callable[..., Any] | None) -> dict[str, Any]:
-    """The part that all kinds of runs share: the clients, the functions, and who computes.
+def common(pool: ClientPool, **functions: Callable[..., Any] | None) -> dict[str, Any]:
+    """The part that training and rate learning share: clients, functions and the version of torch.
 
     >>> from torch.nn.functional import relu
-    >>> found = common(ClientPool({"north": ()}), loss=relu, logits=None)
-    >>> found["clients"], found["loss"], found["logits"]
+    >>> identity = common(ClientPool({"north": ()}), loss=relu, logits=None)
+    >>> identity["clients"], identity["loss"], identity["logits"]
     (1, 'torch.nn.functional.relu', None)
     """
     return {
-        "clients": len(client_pool),
-        "client_names": client_pool.names_hash(),
-        **{what: function_name(function) for what, function in functions.items()},
+        "clients": len(pool),
+        "client_names": pool.names_hash(),
+        **{key: function_name(function) for key, function in functions.items()},
         "torch": torch.__version__,
     }
 
@@ -34,7 +34,7 @@ def common(client_pool: ClientPool, **functions: Callable[..., Any] | None) -> d
 def function_name(function: Callable[..., Any] | None) -> str | None:
     """A name that is the same in every process, so without the function's address.
 
-    Functions of this library are named without their module, which may be another one in later versions.
+    Names of this library's functions omit the module, which may change between versions.
 
     >>> function_name(partial(print, end="")), function_name(function_name)
     ('builtins.print', 'ttpfl.function_name')
@@ -51,12 +51,13 @@ def _without_module(name: str) -> str:
     return f"{LIBRARY}.{name.rpartition('.')[2]}" if name.startswith(f"{LIBRARY}.") else name
 
 
-def as_of_now(identity: dict[str, Any]) -> dict[str, Any]:
-    """An identity that an earlier version wrote, as this version would write it.
+def upgraded(identity: dict[str, Any]) -> dict[str, Any]:
+    """An identity written by an earlier version, in the form of this version.
 
-    >>> as_of_now({"epochs": 2, "objective": "ttpfl.direction.entropy", "loss": "own.losses.focal"})
+    >>> upgraded({"epochs": 2, "objective": "ttpfl.direction.entropy", "loss": "own.losses.focal"})
     {'local_epochs': 2, 'objective': 'ttpfl.entropy', 'loss': 'own.losses.focal'}
     """
-    found = with_new_names(identity)
-    names = {what: found[what] for what in FUNCTIONS if isinstance(found.get(what), str)}
-    return found | {what: _without_module(name) for what, name in names.items()}
+    return {
+        key: _without_module(value) if key in FUNCTIONS and isinstance(value, str) else value
+        for key, value in with_new_names(identity).items()
+    }

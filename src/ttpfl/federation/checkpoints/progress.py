@@ -1,4 +1,4 @@
-"""What can be seen of a run: its rounds in words, what it sent, and a TensorBoard log."""
+"""Progress of a run: its rounds in words, the numbers sent, and a TensorBoard log."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,14 +12,14 @@ from ttpfl.util.printable import counted
 
 
 class Advance(Protocol):
-    """Told how much is done, of how much in all (None if nobody knows), and the latest figures in words."""
+    """A function that is called with the work done, the total (None if unknown), and the latest metrics."""
 
     def __call__(self, done: int, total: int | None, figures: str = "", /) -> object:
-        """After each piece of work."""
+        """Called after each piece of work."""
 
 
 class Rounds(Callback):
-    """Tells a function after every round how far the run is: rounds done, all rounds, figures in words.
+    """Calls a function after every round with the rounds done, the number of rounds, and the metrics.
 
     >>> from torch import nn, rand, randint
     >>> from ttpfl.federation import TrainSettings, train
@@ -34,31 +34,31 @@ class Rounds(Callback):
         self._advance = advance
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
-        """Note how many rounds there are."""
+        """Keep the number of rounds."""
         self._rounds = info.rounds
 
     def on_round(self, state: RunState, record: Record) -> None:
-        """One more."""
+        """Report the round."""
         self._advance(state.round, self._rounds, figures(record))
 
 
 class Sent(Callback):
-    """Tells a function at the end what a real federation would have sent, and what FedAvg would."""
+    """Calls a function at the end with the numbers that a real federation, and FedAvg, would send."""
 
-    def __init__(self, say: Callable[[str], object]) -> None:
-        self._say = say
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
 
     def on_start(self, info: RunInfo, state: RunState) -> None:
-        """Note what is sent in a round."""
+        """Keep the sizes."""
         self._info = info
 
     def on_end(self, state: RunState) -> None:
-        """Fewer rounds than planned, if it was stopped early."""
-        self._say(communication(replace(self._info, rounds=state.round)))
+        """Report the rounds that were done, which may be fewer than planned."""
+        self._write(communication(replace(self._info, rounds=state.round)))
 
 
 def figures(record: Record) -> str:
-    """A round in a few words.
+    """The metrics of a round in words.
 
     >>> figures({"train_loss": 0.51234, "validation_loss": 0.7, "validation_accuracy": 0.6, "failed": ["a"]})
     'loss 0.512, validation 0.700 (60.0%), 1 failed'
@@ -77,7 +77,7 @@ def figures(record: Record) -> str:
 
 
 def communication(info: RunInfo) -> str:
-    """Numbers sent per client that takes part in all rounds, in the paper's terms.
+    """Numbers sent per client that takes part in all rounds, in the paper's notation.
 
     >>> communication(RunInfo("learn", 200, 240, 60, model_numbers=122_986, vector_numbers=23))
     'sent per client over 200 rounds: D + 2Td = 132,186 numbers; FedAvg: 2TD = 49,194,400'
@@ -91,24 +91,22 @@ def communication(info: RunInfo) -> str:
 
 
 class TensorBoard(Callback):
-    """The history as a TensorBoard log; needs the package tensorboard."""
+    """Writes the history as a TensorBoard log; needs the package tensorboard."""
 
     def __init__(self, directory: str) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise FederationError(
-                "the package tensorboard is not installed: pip install tensorboard"
-            ) from error
+            raise FederationError("tensorboard is not installed: pip install tensorboard") from error
         self._writer = SummaryWriter(directory)
 
     def on_round(self, state: RunState, record: Record) -> None:
-        """All figures of the round."""
-        figures = {**record, **{f"target_{name}": value for name, value in record.get("target", {}).items()}}
-        for name, value in figures.items():
+        """Write all metrics of the round."""
+        target = {f"target_{name}": value for name, value in record.get("target", {}).items()}
+        for name, value in {**record, **target}.items():
             if isinstance(value, (int, float)) and name != "round":
                 self._writer.add_scalar(name, float(value), record["round"])
 
     def close(self) -> None:
-        """Complete the file."""
+        """Close the file."""
         self._writer.close()

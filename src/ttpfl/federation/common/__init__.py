@@ -1,1 +1,1 @@
-"""What every part of a federation speaks of: clients, jobs, state, and a model as a vector."""
+"""Shared vocabulary: clients, jobs, state, and a model as a vector."""

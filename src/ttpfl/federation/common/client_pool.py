@@ -1,9 +1,9 @@
-"""The clients of a run, whatever they are given as: names, sizes, and data when it is needed."""
+"""The clients of a run in any supported form: their names, sizes and data."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from ttpfl.core.inputs import Client, client_tensors, common_length
 from ttpfl.errors import FederationError
@@ -16,18 +16,18 @@ Part = Literal["train", "validation"]
 
 @runtime_checkable
 class Site(Protocol):
-    """A client that makes its data when it is asked for, such as `ttpfl.data.SourceClient`."""
+    """A client that creates its data on demand, such as `ttpfl.data.SourceClient`."""
 
     id: str
 
     def size(self, part: Part) -> int:
-        """Samples in a part of its data."""
+        """Number of samples in a part of its data."""
 
     def train(self) -> Client:
-        """The data to train with."""
+        """Training data."""
 
     def validation(self) -> Client:
-        """The data held back, to learn rates with."""
+        """Held-out data to learn rates with."""
 
 
 Clients = Sequence[Any] | Mapping[str, Any]
@@ -37,11 +37,11 @@ Clients = Sequence[Any] | Mapping[str, Any]
 class ClientPool:
     """Clients 0 to len - 1.
 
-    Clients that are data, and not sites, have this data as their training and their validation part.
+    Clients given as data instead of sites use this data both for training and for validation.
 
     >>> import torch
-    >>> client_pool = ClientPool({"north": (torch.zeros(5, 2), torch.zeros(5))})
-    >>> len(client_pool), client_pool.name(0), client_pool.size(0, "train")
+    >>> pool = ClientPool({"north": (torch.zeros(5, 2), torch.zeros(5))})
+    >>> len(pool), pool.name(0), pool.size(0, "train")
     (1, 'north', 5)
     """
 
@@ -55,7 +55,7 @@ class ClientPool:
         return len(self._clients)
 
     def cohort(self, size: int | None) -> int:
-        """Clients in a round, checked; all, if None."""
+        """Number of clients per round, checked; all if `size` is None."""
         size = len(self) if size is None else size
         if size > len(self):
             raise FederationError(f"cohort is {size}, but there are only {len(self)} clients")
@@ -65,19 +65,19 @@ class ClientPool:
         return self._clients[client if self._names is None else self._names[client]]  # type: ignore[index]
 
     def name(self, client: int) -> str:
-        """What the client is called."""
+        """Name of a client; its number if it has none."""
         if self._names is not None:
             return str(self._names[client])
-        found = self._get(client)
-        return str(found.id) if isinstance(found, Site) else str(client)
+        entry = self._get(client)
+        return str(entry.id) if isinstance(entry, Site) else str(client)
 
     @property
     def named(self) -> bool:
-        """Whether clients have names of their own, and not just numbers."""
+        """Whether clients have names, not only numbers."""
         return self._names is not None or isinstance(self._get(0), Site)
 
     def names_hash(self) -> str:
-        """A hash of the clients' names: of all up to 1,000, else of 1,000 evenly spaced ones.
+        """A hash of the clients' names: of all up to 1,000, otherwise of 1,000 evenly spaced ones.
 
         Clients may be created on access, and creating 100,000 of them would take too long.
         """
@@ -86,24 +86,23 @@ class ClientPool:
         return hashlib.sha256(json.dumps(names).encode()).hexdigest()
 
     def size(self, client: int, part: Part) -> int:
-        """Samples of the client (batches, if it is a DataLoader); 0 if it cannot tell.
+        """Number of samples (batches for a DataLoader); 0 if unknown.
 
-        Whatever is wrong with its data is found, and said with its name, when it works.
+        Errors in a client's data are reported, with its name, when the client works.
         """
-        found = self._get(client)
+        entry = self._get(client)
         try:
-            if isinstance(found, Site):
-                return int(found.size(part))
-            tensors = client_tensors(found)
-            return len(found) if tensors is None else common_length(tensors)
+            if isinstance(entry, Site):
+                return int(entry.size(part))
+            tensors = client_tensors(entry)
+            return len(entry) if tensors is None else common_length(tensors)
         except Exception:
             return 0
 
     def data(self, client: int, part: Part, seed: tuple[int, ...]) -> Client:
-        """The client's data; if it is made with random numbers, they follow from `seed`."""
+        """The client's data; random numbers used to create it follow from `seed`."""
         with seeded(*seed):
-            found = self._get(client)
-            if not isinstance(found, Site):
-                data: Client = found
-                return data
-            return found.train() if part == "train" else found.validation()
+            entry = self._get(client)
+            if isinstance(entry, Site):
+                return entry.train() if part == "train" else entry.validation()
+            return cast(Client, entry)

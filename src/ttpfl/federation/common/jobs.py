@@ -1,8 +1,8 @@
-"""What an engine does: the work of a round's clients, wherever it is done, in a fixed order.
+"""Jobs, engines and servers: an engine runs the clients of a round, a server aggregates their results.
 
-An engine knows nothing of models, rates or averages: it hands every job a vector that all clients get,
-and returns each client's answer in the order of the jobs. So sums over answers have the same bits
-whatever the number of workers and whoever finishes first.
+An engine knows nothing about models, rates or averages. It passes the same vector to every job and returns
+the results in the order of the jobs. So sums over results have the same bits for any number of workers and
+any order of completion.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ttpfl.federation.common.state import Report
+from ttpfl.federation.common.client_pool import Part
+from ttpfl.federation.common.state import Record, Report, RunState
 
 
 @dataclass(frozen=True)
@@ -23,39 +24,65 @@ class Job:
     name: str
     round: int
     start: Tensor | None = field(default=None, compare=False)
-    """What this client alone gets: the first values of its `answer`, before the work."""
-    judge: bool = False
-    """Only look how good the vector is on the client's validation data: the report is the answer."""
+    """Values for this client alone, written to the start of `out` before the work."""
+    validate: bool = False
+    """Only evaluate the vector on the client's validation data; the result is the report."""
 
 
 class Work(Protocol):
-    """What is done for a client. It is made once in each worker, and may keep a model there."""
+    """A client's computation. It is created once in each worker, where it may keep a model."""
 
-    def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
-        """Write the client's vector to `answer`; the report is plain numbers and text."""
+    def __call__(self, job: Job, message: Tensor, out: Tensor, /) -> Report:
+        """Write the client's vector to `out` and return a report of plain numbers and text."""
 
 
 class ClientResult(NamedTuple):
-    """What came of a job. `vector` is only valid until the next answer is asked for."""
+    """Result of a job. `vector` is valid until the next result is requested."""
 
     job: Job
     vector: Tensor
     report: Report
     failure: str | None
-    """Why there is no result, or None."""
+    """Why the job failed, or None."""
 
 
 class Engine(Protocol):
     """Runs jobs."""
 
     def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[ClientResult]:
-        """The answers of all jobs, in their order."""
+        """Yield the results of all jobs, in their order."""
 
     def close(self) -> None:
-        """End all that was started."""
+        """Stop everything that was started."""
+
+
+class Server(Protocol):
+    """Computes the next vector from the results of a round."""
+
+    part: Part
+    """The part of their data that clients work on."""
+
+    def begin(self, state: RunState) -> None:
+        """Start a new round."""
+
+    def start(self, state: RunState, client: int) -> Tensor | None:
+        """Values to send to this client alone; none by default."""
+        return None
+
+    def add(self, result: ClientResult) -> None:
+        """Add a valid result."""
+
+    def enough(self) -> bool:
+        """Whether the results are enough for a next vector; by default, a single one is."""
+        return True
+
+    def finish(self) -> Tensor:
+        """The next vector."""
+
+    def summary(self) -> Record:
+        """Metrics of the round."""
 
 
 MakeWork = Callable[[], Work]
-
 MakeEngine = Callable[[int, torch.dtype], Engine]
-"""From the vectors' length and type to an engine."""
+"""Creates an engine for vectors of this length and type."""

@@ -12,7 +12,7 @@ from ttpfl.errors import ModelError
 
 @dataclass(frozen=True)
 class TensorSlice:
-    """Where a tensor is in the vector."""
+    """Position of a tensor in the vector."""
 
     name: str
     shape: torch.Size
@@ -23,7 +23,7 @@ class TensorSlice:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a network's state lies in a vector; integers, such as a count of batches, are not in it.
+    """Positions of a network's tensors in a vector, without integer tensors such as batch counts.
 
     >>> layout = layout_of(nn.BatchNorm1d(2))
     >>> [(entry.name, entry.start) for entry in layout.entries], layout.length, layout.buffers_from
@@ -35,59 +35,47 @@ class Layout:
 
     @cached_property
     def length(self) -> int:
-        """Numbers in the vector."""
+        """Length of the vector."""
         return self.entries[-1].stop if self.entries else 0
 
     @cached_property
     def buffers_from(self) -> int:
-        """Where the parameters end and the buffers begin."""
+        """Position of the first buffer, after all parameters."""
         return next((entry.start for entry in self.entries if entry.is_buffer), self.length)
-
-    def parts(self, vector: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """The tensors in the vector, by name, as views of it."""
-        for entry in self.entries:
-            yield entry.name, vector[entry.start : entry.stop].view(entry.shape)
 
 
 def layout_of(model: nn.Module) -> Layout:
-    """The layout for a network: parameters first, then buffers."""
-    entries: list[TensorSlice] = []
+    """The layout of a network's state: parameters first, then buffers."""
     for name, parameter in model.named_parameters():
         if not parameter.is_floating_point():
             raise ModelError(f"{name} is {parameter.dtype}: only floating-point parameters can be averaged")
-    dtypes = {torch.float32}  # at least: halves are averaged as singles
-    for name, tensor, is_buffer in _floating(model):
-        start = entries[-1].stop if entries else 0
-        entries.append(TensorSlice(name, tensor.shape, start, start + tensor.numel(), is_buffer))
-        dtypes.add(tensor.dtype)
+    entries = tuple(entry for entry, _ in _tensors(model))
     if not entries:
         raise ModelError(f"{type(model).__name__} has no parameters: there is nothing to train")
-    return Layout(tuple(entries), torch.float64 if torch.float64 in dtypes else torch.float32)
+    double = any(tensor.dtype == torch.float64 for _, tensor in _tensors(model))
+    return Layout(entries, torch.float64 if double else torch.float32)  # half precision is averaged as single
 
 
 def pack(model: nn.Module, vector: Tensor) -> Tensor:
     """Copy the network's state into the vector."""
     with torch.no_grad():
-        start = 0
-        for _, tensor, _ in _floating(model):
-            vector[start : start + tensor.numel()].view(tensor.shape).copy_(tensor)
-            start += tensor.numel()
+        for entry, tensor in _tensors(model):
+            vector[entry.start : entry.stop].view(entry.shape).copy_(tensor)
     return vector
 
 
 def unpack(vector: Tensor, model: nn.Module) -> None:
     """Copy the vector into the network, in place."""
     with torch.no_grad():
-        start = 0
-        for _, tensor, _ in _floating(model):
-            tensor.copy_(vector[start : start + tensor.numel()].view(tensor.shape))
-            start += tensor.numel()
+        for entry, tensor in _tensors(model):
+            tensor.copy_(vector[entry.start : entry.stop].view(entry.shape))
 
 
-def _floating(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
-    for name, parameter in model.named_parameters():
-        if parameter.is_floating_point():
-            yield name, parameter, False
-    for name, buffer in model.named_buffers():
-        if buffer.is_floating_point():
-            yield name, buffer, True
+def _tensors(model: nn.Module) -> Iterator[tuple[TensorSlice, Tensor]]:
+    start = 0
+    for is_buffer, tensors in ((False, model.named_parameters()), (True, model.named_buffers())):
+        for name, tensor in tensors:
+            if tensor.is_floating_point():
+                stop = start + tensor.numel()
+                yield TensorSlice(name, tensor.shape, start, stop, is_buffer), tensor
+                start = stop

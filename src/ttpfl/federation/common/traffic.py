@@ -1,14 +1,14 @@
-"""Bytes that a real federation would have sent."""
+"""Bytes that a real federation would send."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Traffic:
-    """Counts what each round's clients get and give.
+    """Counts the bytes sent to and from the clients of each round.
 
-    When training, the model goes down and up in every round: 2 T D numbers for a client that takes part in T
-    rounds. When learning rates, the model goes down once, and the d rates down and up: D + 2 T d.
+    In training, the model is sent both ways in every round: 2TD numbers for a client in T rounds. In rate
+    learning, the model is sent once and the d rates both ways: D + 2Td.
 
     >>> traffic = Traffic(model_bytes=4000, vector_bytes=40, once=True)
     >>> traffic.count([0, 1]), traffic.count([1, 2])
@@ -20,16 +20,15 @@ class Traffic:
     model_bytes: int
     vector_bytes: int
     once: bool
-    """Whether the model is sent once, and not as the vector itself."""
+    """Whether the model is sent once to each client, in addition to the vectors."""
     total: int = 0
     _reached: set[int] = field(default_factory=set)
 
     def count(self, cohort: list[int]) -> int:
-        """The bytes of one round."""
+        """Count a round and return its bytes."""
         sent = 2 * self.vector_bytes * len(cohort)
         if self.once:
-            new = set(cohort) - self._reached
-            self._reached |= new
-            sent += self.model_bytes * len(new)
+            sent += self.model_bytes * len(set(cohort) - self._reached)
+            self._reached.update(cohort)
         self.total += sent
         return sent

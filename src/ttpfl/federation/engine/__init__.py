@@ -1,1 +1,1 @@
-"""How rounds run: client pools, workers, sessions, interruption."""
+"""Rounds, sessions, and engines that run clients on this machine."""

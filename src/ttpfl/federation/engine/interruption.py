@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish that is granted at a safe point."""
+"""Ctrl-C as a request to stop at the next safe point."""
 
 import logging
 import signal
@@ -11,31 +11,25 @@ log = logging.getLogger("ttpfl")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run ended because somebody asked for it; nothing is lost."""
-
-
-class Wish:
-    """Whether somebody asked to stop."""
-
-    asked = False
+    """A run was stopped by the user; no finished round is lost."""
 
 
 @contextmanager
-def interruptible() -> Iterator[Wish]:
-    """While open, the first Ctrl-C sets `asked`; the second one interrupts as usual."""
-    wish = Wish()
+def interruptible() -> Iterator[threading.Event]:
+    """Let the first Ctrl-C set an event; the second one interrupts as usual."""
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield wish  # signals are the main thread's business
+        yield stop  # only the main thread can handle signals
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        wish.asked = True
-        signal.signal(signal.SIGINT, before)
-        with suppress(RuntimeError):  # if this came in the middle of writing another line
-            log.warning("the run ends with the next answer of a client; a second Ctrl-C ends it now")
+    def receive(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, previous)
+        with suppress(RuntimeError):  # the signal may arrive while another line is being written
+            log.warning("stopping after the next client; press Ctrl-C again to stop immediately")
 
-    before = signal.signal(signal.SIGINT, ask)
+    previous = signal.signal(signal.SIGINT, receive)
     try:
-        yield wish
+        yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)

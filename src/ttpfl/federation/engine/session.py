@@ -1,4 +1,4 @@
-"""What surrounds the rounds of any run: engine, checkpoints, logs, interruption."""
+"""Everything around the rounds of a run: engine, checkpoints, logs and interruption."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -20,13 +20,12 @@ from ttpfl.federation.checkpoints import checkpoint
 from ttpfl.federation.checkpoints.callbacks import Callback, EarlyStopping, Evaluation, History, RunInfo
 from ttpfl.federation.checkpoints.checkpoint import Checkpoints
 from ttpfl.federation.common.client_pool import ClientPool
-from ttpfl.federation.common.jobs import Engine, Job, MakeEngine, MakeWork
+from ttpfl.federation.common.jobs import Engine, Job, MakeEngine, MakeWork, Server
 from ttpfl.federation.common.state import Report, RunState
-from ttpfl.federation.common.traffic import Traffic
 from ttpfl.federation.engine.in_process import Serial, Strict
 from ttpfl.federation.engine.interruption import Interrupted
 from ttpfl.federation.engine.processes import Processes
-from ttpfl.federation.engine.rounds import Server, run_rounds
+from ttpfl.federation.engine.rounds import run_rounds
 from ttpfl.federation.settings import RunSettings
 from ttpfl.util.locks import folder_lock
 from ttpfl.util.parallel import cores
@@ -34,85 +33,84 @@ from ttpfl.util.threads import single_thread
 
 log = logging.getLogger("ttpfl")
 
-Judge = Callable[[Tensor], list[Report]]
-"""From a vector to what each client says about it."""
+Evaluate = Callable[[Tensor], Mapping[str, float]]
+Validate = Callable[[Tensor], list[Report]]
+"""From a vector to the clients' reports about it."""
 T = TypeVar("T")
-Finish = Callable[[RunState, Judge], T]
-"""What is done after the last round, while the clients can still be asked."""
+Finish = Callable[[RunState, Validate], T]
+"""Called after the last round, while clients can still run."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """A run that is ready to begin, or to go on."""
+    """A run that is ready to start or to resume."""
 
     info: RunInfo
     settings: RunSettings
-    client_pool: ClientPool
+    pool: ClientPool
     server: Server
     make_work: MakeWork
     sticky: bool
     """Whether workers keep something per client."""
     identity: Callable[[], dict[str, Any]]
-    """What, beside the settings, makes the run what it is; only runs that are kept are asked."""
+    """What, besides the settings, identifies the run; only called if there are checkpoints."""
     make_engine: MakeEngine | None = None
-    """Where clients work; on this machine, if None."""
+    """Creates the engine; clients run on this machine if None."""
     strict: bool = False
-    """Whether a client's failure ends the run; then clients work in this process."""
+    """Whether a client's failure ends the run; clients then run in this process."""
 
     def run(
         self,
-        begin: Tensor,
+        initial: Tensor,
         run_dir: str | PathLike[str] | None,
         resume: bool,
         callbacks: Sequence[Callback],
-        evaluate: Callable[[Tensor], Mapping[str, float]] | None,
+        evaluate: Evaluate | None,
         finish: Finish[T] | None = None,
     ) -> tuple[RunState, T | None]:
-        """From `begin`, or from the newest checkpoint, to the last round; then `finish`, if given.
+        """Run from `initial` or the newest checkpoint to the last round, then call `finish`.
 
-        Returns the last state, and what `finish` gave.
+        Returns the last state and the result of `finish`.
         """
         directory = None if run_dir is None else Path(run_dir)
-        with ExitStack() as at_last:
+        with ExitStack() as cleanup:
             for callback in reversed(callbacks):  # the first is closed first
-                at_last.callback(callback.close)
+                cleanup.callback(callback.close)
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
-                at_last.enter_context(folder_lock(directory))
-            state = self._found(directory, resume) or RunState(begin.clone())
+                cleanup.enter_context(folder_lock(directory))
+            state = self._resumed(directory, resume) or RunState(initial.clone())
             done = state.round >= self.settings.rounds or state.stopped
             if done and finish is None:
                 return state, None
-            around = self._callbacks(directory, callbacks, evaluate)
+            callbacks = self._callbacks(directory, callbacks, evaluate)
             engine = self._engine(len(state.vector), state.vector.dtype)
-            at_last.callback(engine.close)
+            cleanup.callback(engine.close)
             try:
                 if not done:
-                    self._run_rounds(state, engine, around)
-                judge = partial(self._judged, engine, state.round)
-                return state, None if finish is None else finish(state, judge)
+                    run_rounds(state, self.settings, self.info, self.pool, self.server, engine, callbacks)
+                validate = partial(self._validate, engine, state.round)
+                return state, None if finish is None else finish(state, validate)
             except Interrupted:
-                raise Interrupted(_farewell(state, directory)) from None
+                kept = "no checkpoint was kept, because run_dir is not set"
+                if directory is not None:
+                    kept = f"resume from {directory / checkpoint.FOLDER}"
+                raise Interrupted(f"stopped after {state.round} rounds; {kept}") from None
 
-    def _run_rounds(self, state: RunState, engine: Engine, callbacks: Sequence[Callback]) -> None:
-        info, size = self.info, state.vector.element_size()
-        traffic = Traffic(info.model_numbers * size, info.vector_numbers * size, once=info.kind == "learn")
-        run_rounds(state, self.settings, info, self.client_pool, self.server, engine, traffic, callbacks)
-
-    def _judged(self, engine: Engine, rounds: int, vector: Tensor) -> list[Report]:
-        """What recent clients say about a vector on their validation data; those that fail say nothing."""
-        clients = recent_clients(range(len(self.client_pool)), self.info.cohort, self.settings.seed, rounds)
-        jobs = [Job(client, self.client_pool.name(client), rounds, judge=True) for client in clients]
+    def _validate(self, engine: Engine, rounds: int, vector: Tensor) -> list[Report]:
+        """Reports of recent clients about a vector, on their validation data; failed clients have none."""
+        clients = recent_clients(range(len(self.pool)), self.info.cohort, self.settings.seed, rounds)
+        jobs = [Job(client, self.pool.name(client), rounds, validate=True) for client in clients]
         reports = []
-        # No more at a time than in a round: for more, workers would be started anew, and forget all.
+        # Not more at a time than in a round: for more, workers would be restarted and lose their caches.
         for first in range(0, len(jobs), self.info.cohort):
             with single_thread():
-                answers = engine.run(jobs[first : first + self.info.cohort], vector)
-                reports += [answer.report for answer in answers if answer.failure is None]
+                results = engine.run(jobs[first : first + self.info.cohort], vector)
+                reports += [result.report for result in results if result.failure is None]
         return reports
 
-    def _found(self, directory: Path | None, resume: bool) -> RunState | None:
-        """What there is to go on with."""
+    def _resumed(self, directory: Path | None, resume: bool) -> RunState | None:
+        """The state to resume from, if any."""
         if directory is None:
             if resume:
                 raise FederationError("there is nothing to resume from: pass run_dir=")
@@ -120,50 +118,44 @@ class Session:
         if not resume:
             if any((directory / checkpoint.FOLDER).glob("*.safetensors")):
                 raise FederationError(
-                    f"{directory} already has a run: resume it (resume=True) or begin elsewhere"
+                    f"{directory} already has a run: resume it (resume=True) or use another folder"
                 )
             return None
-        state = checkpoint.newest(directory, self._whole_identity)
+        state = checkpoint.newest(directory, self._full_identity)
         if state is None:
-            log.info("%s has no checkpoint: beginning anew", directory)
+            log.info("%s has no checkpoint: starting from round 0", directory)
         elif state.round > self.settings.rounds and not state.stopped:
             raise FederationError(
                 f"rounds is {self.settings.rounds}, but the run in {directory} already has {state.round}: "
-                f"ask for {state.round} or more, or begin a shorter run elsewhere"
+                f"set rounds to {state.round} or more, or use another folder"
             )
         return state
 
     @cached_property
-    def _whole_identity(self) -> dict[str, Any]:
-        """As it will be read from a checkpoint."""
-        identity: dict[str, Any] = json.loads(json.dumps({**self.settings.decisive(), **self.identity()}))
-        return identity
+    def _full_identity(self) -> dict[str, Any]:
+        """With the settings, in the form read from a checkpoint."""
+        return cast(dict[str, Any], json.loads(json.dumps({**self.settings.decisive(), **self.identity()})))
 
     def _callbacks(
-        self,
-        directory: Path | None,
-        callbacks: Sequence[Callback],
-        evaluate: Callable[[Tensor], Mapping[str, float]] | None,
+        self, directory: Path | None, callbacks: Sequence[Callback], evaluate: Evaluate | None
     ) -> list[Callback]:
-        """Those that come with the settings, and the user's.
+        """The callbacks that the settings require, and the user's.
 
-        Checkpoints come last: they hold what the others added to the record or decided, and once one is
-        written, nothing of its round is missing anywhere.
+        Checkpoints come last: they include what the others added to the record or decided, and once one is
+        written, all files are complete up to its round.
         """
-        settings, chosen = self.settings, list[Callback]()
+        settings, active = self.settings, list[Callback]()
         if settings.eval_every:
             if evaluate is None:
-                raise FederationError("eval_every asks for evaluations, but nobody can: pass evaluate=")
-            chosen.append(Evaluation(evaluate, settings.eval_every))
+                raise FederationError("eval_every needs a function that evaluates: pass evaluate=")
+            active.append(Evaluation(evaluate, settings.eval_every))
         if settings.patience is not None:
-            chosen.append(EarlyStopping(settings.patience))
-        chosen += callbacks
+            active.append(EarlyStopping(settings.patience))
+        active += callbacks
         if directory is not None:
-            chosen.append(History(directory))
-            chosen.append(
-                Checkpoints(directory, self._whole_identity, settings.checkpoint_every, settings.keep)
-            )
-        return chosen
+            every, keep = settings.checkpoint_every, settings.keep
+            active += [History(directory), Checkpoints(directory, self._full_identity, every, keep)]
+        return active
 
     def _engine(self, length: int, dtype: torch.dtype) -> Engine:
         if self.make_engine is not None:
@@ -172,15 +164,8 @@ class Session:
             return Strict(self.make_work, length, dtype)
         workers = cores() if self.settings.workers is None else self.settings.workers
         if workers and "fork" not in multiprocessing.get_all_start_methods():
-            log.warning("this system cannot fork processes: computing in this one")
+            log.warning("this system cannot fork processes: running clients in this process")
             workers = 0
         if not workers:
             return Serial(self.make_work, length, dtype)
-        workers = min(workers, self.info.cohort)
-        return Processes(self.make_work, length, workers, self.sticky, dtype)
-
-
-def _farewell(state: RunState, directory: Path | None) -> str:
-    if directory is None:
-        return f"stopped after {state.round} rounds; nothing was kept, since there is no run_dir"
-    return f"stopped after {state.round} rounds; {directory / checkpoint.FOLDER} is there to resume from"
+        return Processes(self.make_work, length, min(workers, self.info.cohort), self.sticky, dtype)

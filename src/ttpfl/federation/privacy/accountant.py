@@ -1,18 +1,18 @@
-"""What Gaussian noise is worth: epsilon, delta, and the noise that they need. Numbers only, no tensors.
+"""Privacy of Gaussian noise: epsilon, delta, and the noise they require. Plain numbers, no tensors.
 
-k rounds with Gaussian noise are together one Gaussian mechanism (Dong, Roth, Su 2022), whose exact privacy is
-known (Balle, Wang 2018).
+k rounds with Gaussian noise are equivalent to a single Gaussian mechanism (Dong, Roth, Su 2022), whose exact
+privacy is known (Balle, Wang 2018).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ttpfl.errors import FederationError
 from ttpfl.util.settings_kit import POSITIVE, PROBABILITY
 
 SENSITIVITY = {"central": 1.0, "local": 2.0}
-"""How far one site's data can move what noise is added to, in units of `clip`."""
+"""The largest effect of one site's data on the quantity that gets noise, in units of `clip`."""
 
 
 def delta_of(epsilon: float, mu: float) -> float:
@@ -31,7 +31,7 @@ def _tail(z: float) -> float:
 
 
 def _log_tail(z: float) -> float:
-    """The logarithm of the normal distribution at z <= 0, also where the distribution itself is 0."""
+    """The logarithm of the normal distribution at z <= 0, also where the distribution underflows to 0."""
     tail = _tail(z)
     if tail > 1e-300:
         return math.log(tail)
@@ -40,13 +40,9 @@ def _log_tail(z: float) -> float:
 
 
 def epsilon_of(noise: float, participations: int, delta: float, sensitivity: float = 1.0) -> float:
-    """The epsilon of `participations` rounds with noise of `noise * clip`.
+    """The epsilon for a site in `participations` rounds, with noise of standard deviation `noise * clip`.
 
-    Args:
-        noise: standard deviation of the noise in units of `clip`.
-        participations: rounds that the site took part in.
-        delta: the probability with which the bound may fail.
-        sensitivity: see `SENSITIVITY`.
+    `delta` is the probability with which the bound may fail. For `sensitivity`, see `SENSITIVITY`.
 
     >>> round(epsilon_of(noise=4.0, participations=16, delta=1e-5), 2)
     4.38
@@ -65,17 +61,22 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     check_delta(delta)
     if delta_of(0.0, mu) <= delta:
         return 0.0
+    return _least(lambda epsilon: delta_of(epsilon, mu) <= delta, 1e-10)
+
+
+def _least(holds: Callable[[float], bool], tolerance: float) -> float:
+    """The smallest positive number, up to a relative tolerance above, from which on `holds` is true."""
     low, high = 0.0, 1.0
-    while delta_of(high, mu) > delta:
+    while not holds(high):
         low, high = high, 2 * high
-    while high - low > 1e-10 * high:
+    while high - low > tolerance * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if delta_of(middle, mu) > delta else (low, middle)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
 def check_delta(delta: float) -> None:
-    """Gaussian noise promises nothing at delta = 0, and nothing is promised by delta = 1.
+    """Check that delta is above 0, where Gaussian noise has no bound, and below 1, which promises nothing.
 
     >>> check_delta(1e5)
     Traceback (most recent call last):
@@ -95,18 +96,11 @@ def noise_for(epsilon: float, participations: int, delta: float, sensitivity: fl
     if math.isinf(epsilon):
         return 0.0
     POSITIVE.check(FederationError, epsilon=epsilon)
-    low, high = 0.0, 1.0
-    while epsilon_of(high, participations, delta, sensitivity) > epsilon:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        costs_more = epsilon_of(middle, participations, delta, sensitivity) > epsilon
-        low, high = (middle, high) if costs_more else (low, middle)
-    return high
+    return _least(lambda noise: epsilon_of(noise, participations, delta, sensitivity) <= epsilon, 1e-9)
 
 
 def in_words(record: Mapping[str, Any]) -> str:
-    """What a round's record says of privacy; nothing if it has no noise.
+    """The privacy in a round's record; empty if it was not private.
 
     >>> in_words({"round": 3, "epsilon": 2.0, "delta": 1e-5})
     'epsilon 2 at delta 1e-05'

@@ -1,10 +1,10 @@
-"""What all private runs behind some rates have cost their sites together.
+"""Total privacy cost of all private runs behind some rates.
 
-Gaussian mechanisms compose exactly: the squares of sensitivity / noise add up, for each site over the rounds
-that it was drawn for (Dong, Roth, Su 2022). An account's epsilon is that of the site with the largest sum.
+Gaussian mechanisms compose exactly: for each site, the squares of sensitivity / noise add up over the rounds
+that it takes part in (Dong, Roth, Su 2022). An account's epsilon is that of the site with the largest sum.
 
-Runs over the same sites are added up site by site. Whether sites of other populations are the same is not
-known, so the largest sums of populations are added up, as if one site had them all.
+Runs over the same sites are added up site by site. Different populations may share sites, so their largest
+sums are added up, as if they belonged to one site.
 """
 
 import math
@@ -23,20 +23,20 @@ from ttpfl.federation.privacy.mechanism import Participation
 from ttpfl.federation.settings import LearnSettings
 
 MOST_DRAWS = 10**8
-"""Clients times rounds that are drawn again to see who took part how often: about a second's work. Above, the
-busiest clients of all runs count as one."""
+"""Clients times rounds for which cohorts are drawn again to count participations (about a second). Above it,
+the busiest clients of all runs count as one."""
 
 MOST_SQUARES = 1e12
-"""Above, epsilon is infinite: it would be some 1e11, which means as much, and cannot be computed well."""
+"""Above it, epsilon is infinite: it would be about 1e11, which protects nothing and is hard to compute."""
 
 Squares = NDArray[np.float64]
-"""Of sensitivity / noise, added up: a number for each client, or one for all."""
+"""Sums of squares of sensitivity / noise: one number per client, or one for all."""
 
 
 def epsilon_of_rates(rates: Rates, delta: float = 1e-5) -> float:
-    """The epsilon of everything that sites gave away for these rates; infinite if there is no bound.
+    """The epsilon of everything that sites revealed for these rates; infinite if there is no bound.
 
-    It covers the rates alone. The model that they belong to counts as public.
+    It covers the rates alone. Their model counts as public.
 
     >>> from torch import nn
     >>> epsilon_of_rates(Rates.zeros(nn.Linear(3, 2)))
@@ -60,7 +60,7 @@ def _total(runs: Sequence[PrivateRun]) -> float:
 
 
 def _by_client(runs: Sequence[PrivateRun], exact: bool) -> Squares:
-    """Of runs over the same clients; if not exact, everybody's are those of the busiest."""
+    """Sums of squares of runs over the same clients; if not exact, those of the busiest client for all."""
     drawn = [run for run in runs if run.cohort < run.clients]
     exact = exact and sum(run.clients * run.rounds for run in drawn) <= MOST_DRAWS
     squares: Squares = np.zeros(1)
@@ -78,17 +78,11 @@ def _square(run: PrivateRun | LearnSettings) -> float:
 
 
 class Spending:
-    """What a run spends from round to round, on top of what the rates that it began with had cost.
+    """The privacy cost of a run from round to round, on top of `before`, the account of its initial rates."""
 
-    Args:
-        before: the account of those rates.
-        settings: of the run.
-        roster: its clients.
-    """
-
-    def __init__(self, before: Account, settings: LearnSettings, client_pool: ClientPool) -> None:
+    def __init__(self, before: Account, settings: LearnSettings, pool: ClientPool) -> None:
         self._before, self._settings = before, settings
-        self._clients, self._cohort = len(client_pool), client_pool.cohort(settings.cohort)
+        self._clients, self._cohort = len(pool), pool.cohort(settings.cohort)
         self.no_bound = before.no_bound
         if settings.privacy == "none":
             self.no_bound = UNPROTECTED
@@ -96,46 +90,32 @@ class Spending:
             self.no_bound = NO_NOISE
         self._participation = Participation(self._clients, self._cohort, settings.seed)
         if not self.no_bound:
-            self._sites = (
-                client_pool.names_hash() if client_pool.named and len(client_pool) <= MOST_NAMES else ""
-            )
+            self._sites = pool.names_hash() if pool.named and len(pool) <= MOST_NAMES else ""
             population = (self._sites, self._clients)
             same = [run for run in before.runs if run.sites and (run.sites, run.clients) == population]
             self._here = _by_client(same, exact=True)
             self._elsewhere = _total([run for run in before.runs if run not in same])
 
     def record(self, rounds: int) -> Record:
-        """What the site with the largest sum has given away after so many rounds of this run.
+        """The cost for the site with the largest sum after `rounds` rounds of this run.
 
-        Every round counts once. What a server asked for again after it died is not known to it: a site's own
-        account (`ttpfl.flower.policy.Budget`) counts that, too.
+        Every round counts once. The server does not know of requests that it repeats after a crash; a site's
+        account (`ttpfl.flower.policy.Budget`) counts them, too.
         """
-        counts = self._participation.counts(rounds)
-        record: Record = {
-            "epsilon": None,  # no bound at all
-            "delta": self._settings.delta,
-            "participations": int(counts.max()),
-        }
+        settings, counts = self._settings, self._participation.counts(rounds)
+        record: Record = {"epsilon": None, "delta": settings.delta, "participations": int(counts.max())}
         if self.no_bound:
             return record | {"no_bound": self.no_bound}
-        squares = self._elsewhere + float(np.max(self._here + _square(self._settings) * counts))
-        epsilon = _epsilon(squares, self._settings.delta)
+        squares = self._elsewhere + float(np.max(self._here + _square(settings) * counts))
+        epsilon = _epsilon(squares, settings.delta)
         return record | ({"no_bound": NO_NOISE} if math.isinf(epsilon) else {"epsilon": epsilon})
 
     def account(self, rounds: int, values: Tensor) -> Account:
-        """That of the values that so many rounds led to."""
+        """The account of the values after `rounds` rounds."""
         if self.no_bound:
             return Account(no_bound=self.no_bound)
-        run = PrivateRun(
-            self._settings.privacy,
-            float(self._settings.noise),
-            float(self._settings.clip),
-            rounds,
-            int(self._participation.counts(rounds).max()),
-            self._clients,
-            self._cohort,
-            int(self._settings.seed),
-            self._sites,
-            digest(values),
-        )
+        settings, participations = self._settings, int(self._participation.counts(rounds).max())
+        noise = (settings.privacy, float(settings.noise), float(settings.clip))
+        cohorts = (self._clients, self._cohort, int(settings.seed))
+        run = PrivateRun(*noise, rounds, participations, *cohorts, self._sites, digest(values))
         return Account((*self._before.runs, run), values=run.result)

@@ -1,1 +1,1 @@
-"""What the server computes from the clients' updates."""
+"""The server's computations on the clients' results."""

@@ -1,7 +1,7 @@
-"""What the server makes of the clients' models: sums over answers, one at a time, in double precision."""
+"""Aggregation of the clients' models: running sums in double precision, one result at a time."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -13,55 +13,53 @@ from ttpfl.util.settings_kit import NOT_NEGATIVE
 
 @dataclass
 class Sums:
-    """What is kept of the answers so far: its size does not depend on how many there were."""
+    """Running sums over results; their size does not depend on the number of clients."""
 
     vector: Tensor
     weight: float = 0.0
-    other: float = 0.0
+    denominator: float = 0.0
+    """Of the step; only q-FedAvg uses it."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's model after its training."""
+    """A client's model after local training."""
 
     vector: Tensor
     samples: int
     loss_before: float
-    """Loss of the global model on the client's data; asked for by `needs_loss_before`."""
+    """Loss of the global model on the client's data, if `needs_loss_before`."""
 
 
-class Algorithm(Protocol):
-    """How clients' models become the next global model."""
+class Algorithm(ABC):
+    """Turns the clients' models into the next global model."""
 
     @property
     def proximal(self) -> float:
-        """How strongly clients are pulled back to the global model."""
+        """Weight of the clients' proximal term."""
+        return 0.0
 
     @property
     def needs_loss_before(self) -> bool:
-        """Whether clients have to look at the global model's loss first."""
+        """Whether clients must first compute the global model's loss."""
+        return False
 
+    @abstractmethod
     def add(self, sums: Sums, reply: Reply, current: Tensor, layout: Layout, lr: float) -> None:
-        """Take one more answer into the sums."""
+        """Add a client's model to the sums."""
 
+    @abstractmethod
     def finish(self, sums: Sums, current: Tensor, layout: Layout) -> Tensor:
         """The next global model."""
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(Algorithm):
     """The mean of the clients' models, weighted by their numbers of samples (McMahan et al., 2017)."""
 
-    needs_loss_before: ClassVar[bool] = False
-
-    @property
-    def proximal(self) -> float:
-        """Clients are free."""
-        return 0.0
-
     def add(self, sums: Sums, reply: Reply, current: Tensor, layout: Layout, lr: float) -> None:
-        """Samples times model."""
-        # Converted first: torch adds tensors of two types ten times more slowly.
+        """Add the model times its number of samples."""
+        # Converted first: torch adds tensors of different types ten times more slowly.
         sums.vector.add_(reply.vector.double(), alpha=reply.samples)
         sums.weight += reply.samples
 
@@ -72,7 +70,7 @@ class FedAvg:
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """FedAvg with clients that are pulled back to the global model with strength `mu` (Li et al., 2020)."""
+    """FedAvg with a proximal term of weight `mu` in the clients' loss (Li et al., 2020)."""
 
     mu: float = 0.01
 
@@ -81,13 +79,13 @@ class FedProx(FedAvg):
 
     @property
     def proximal(self) -> float:
-        """The strength of the pull."""
+        """The weight `mu`."""
         return self.mu
 
 
 @dataclass(frozen=True)
-class QFFL:
-    """q-FedAvg: clients with a larger loss count more, the more so the larger `q` (Li et al., 2020).
+class QFFL(Algorithm):
+    """q-FedAvg: a larger `q` gives clients with a larger loss more weight (Li et al., 2020).
 
     With F the loss of the global model w on a client's data, and D = (w - w_client) / lr: the step is
     -sum(F^q D) / sum(q F^(q-1) |D|^2 + F^q / lr). Buffers have no gradient, so they become the mean
@@ -95,30 +93,29 @@ class QFFL:
     """
 
     q: float = 1.0
-    proximal: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         NOT_NEGATIVE.check(FederationError, q=self.q)
 
     @property
     def needs_loss_before(self) -> bool:
-        """With q = 0 all clients count the same."""
+        """With q = 0 all clients have the same weight, so no loss is needed."""
         return self.q != 0
 
     def add(self, sums: Sums, reply: Reply, current: Tensor, layout: Layout, lr: float) -> None:
-        """Take one more answer into the sums: parameters as F^q D, buffers times F^q."""
+        """Add F^q D for parameters, and F^q times the buffers."""
         split = layout.buffers_from
         loss = max(reply.loss_before, 1e-10) if self.needs_loss_before else 1.0
         weight = loss**self.q
-        pull = (current[:split].double() - reply.vector[:split]) / lr
-        sums.vector[:split].add_(pull, alpha=weight)
+        change = (current[:split].double() - reply.vector[:split]) / lr
+        sums.vector[:split].add_(change, alpha=weight)
         sums.vector[split:].add_(reply.vector[split:].double(), alpha=weight)
         sums.weight += weight
-        sums.other += self.q * loss ** (self.q - 1) * float(pull.square().sum()) + weight / lr
+        sums.denominator += self.q * loss ** (self.q - 1) * float(change.square().sum()) + weight / lr
 
     def finish(self, sums: Sums, current: Tensor, layout: Layout) -> Tensor:
         """The global model after the step."""
         split = layout.buffers_from
-        parameters = current[:split].double() - sums.vector[:split] / sums.other
+        parameters = current[:split].double() - sums.vector[:split] / sums.denominator
         buffers = sums.vector[split:] / sums.weight
         return torch.cat([parameters, buffers]).to(current.dtype)

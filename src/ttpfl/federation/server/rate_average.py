@@ -1,4 +1,4 @@
-"""The server's step for rates: the paper's mean, or something that a few bad clients cannot move."""
+"""Aggregation of the clients' rates: the paper's mean, or an average robust to Byzantine clients."""
 
 import math
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from ttpfl.federation.settings import AVERAGES
 
 
 def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None) -> Rates:
-    """The server's step: the mean of the clients' rates, the same bits in any order of the clients.
+    """The mean of the clients' rates, with the same bits for any order of the clients.
 
     Args:
-        rates: one per client, all for the same network and granularity.
-        weights: one non-negative number per client; all the same if None (the paper).
+        rates: One per client, all for the same network and granularity.
+        weights: One non-negative number per client; equal weights if None (the paper).
 
     Privacy accounts are added up; there is no bound if one of them has none.
 
@@ -34,16 +34,16 @@ def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None
     first = rates[0]
     for index, other in enumerate(rates):
         other.checked()
-        for what in ("modules", "granularity", "mode"):
-            if getattr(other, what) != getattr(first, what):
-                raise RatesError(f"rates {index} and rates 0 have different {what}: average like with like")
+        for name in ("modules", "granularity", "mode"):
+            if getattr(other, name) != getattr(first, name):
+                raise RatesError(f"rates {index} and rates 0 have different {name}: they cannot be averaged")
     factors = [1.0] * len(rates) if weights is None else [float(weight) for weight in weights]
     if len(factors) != len(rates):
-        raise RatesError(f"{len(factors)} weights for {len(rates)} rates: pass one each")
+        raise RatesError(f"{len(factors)} weights for {len(rates)} rates: pass one weight for each")
     total = math.fsum(factors)
     if not (math.isfinite(total) and total > 0 and min(factors) >= 0):
         raise RatesError(f"weights must be finite, not negative and not all zero, got {factors}")
-    # fsum rounds once, whatever the order; the products are exact to double precision.
+    # fsum rounds only once, so the order does not matter; the products are exact in double precision.
     columns = torch.stack([other.values.double() for other in rates], dim=1).tolist()
     means = [
         math.fsum(factor * value for factor, value in zip(factors, column, strict=True)) / total
@@ -54,14 +54,14 @@ def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None
 
 
 def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -> Rates:
-    """One vector of rates from many, the same bits in any order of the clients.
+    """Aggregate rates, with the same bits for any order of the clients.
 
     Args:
-        rates: one per client.
-        average: "mean", "median" (of each rate on its own), "trimmed": the mean of each rate without the
-            part `trim` of clients at either end, or "krum": the rates of the one client that is closest to
-            its neighbours, when the part `trim` of clients may lie (Blanchard et al., 2017).
-        trim: see above; rounded down to whole clients, for krum rounded up.
+        rates: One per client.
+        average: "mean"; "median" of each rate; "trimmed": mean of each rate without the fraction `trim` of
+            clients at each end; or "krum": the rates of the client closest to its neighbours, assuming a
+            fraction `trim` of Byzantine clients (Blanchard et al., 2017).
+        trim: See above. Rounded down to whole clients; for krum rounded up.
 
     >>> clients = [Rates.zeros(torch.nn.Linear(1, 1)) for _ in range(3)]
     >>> for client, value in zip(clients, (1.0, 2.0, 300.0)):
@@ -76,64 +76,60 @@ def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -
     values = torch.stack([client.values.double() for client in rates])
     if average == "krum":
         return mean.with_values(_krum(values, trim).to(mean.values.dtype))
-    ordered = values.sort(dim=0).values
     cut = (len(rates) - 1) // 2 if average == "median" else int(trim * len(rates))
-    return mean.with_values(_middle(ordered, cut).to(mean.values.dtype))
+    middle = values.sort(dim=0).values[cut : len(rates) - cut]
+    return mean.with_values(middle.mean(dim=0).to(mean.values.dtype))
 
 
-def least_answers(average: str, trim: float) -> int:
-    """With fewer answers, krum cannot choose, and the trimmed mean leaves nobody out.
+def min_results(average: str, trim: float) -> int:
+    """Number of results below which krum cannot choose, and the trimmed mean leaves out no client.
 
-    >>> least_answers("trimmed", 0.1), least_answers("krum", 0.1), least_answers("median", 0.1)
+    >>> min_results("trimmed", 0.1), min_results("krum", 0.1), min_results("median", 0.1)
     (10, 4, 1)
     """
     if average == "krum":
         return next(clients for clients in count(3) if _neighbours(clients, trim) > 0)
-    if average == "trimmed" and trim > 0:  # whoever says 0 wants nobody to be left out
+    if average == "trimmed" and trim > 0:  # trim=0 explicitly asks for the plain mean
         least = math.ceil(1 / trim)
         return least if int(trim * least) else least + 1  # a product may be rounded down
     return 1
 
 
 def check_cohort(average: str, trim: float, cohort: int) -> None:
-    """Before any work: whether so many clients are enough for the average."""
-    least = least_answers(average, trim)
+    """Raise an error if the cohort is too small for the average."""
+    least = min_results(average, trim)
     if cohort >= least:
         return
     if average == "krum":
         raise FederationError(
-            f"average='krum' with trim={trim:g} needs {least} clients in a round, and there are "
+            f"average='krum' with trim={trim:g} needs at least {least} clients per round, but there are "
             f"{cohort}: use average='median'"
         )
     larger = math.ceil(1000 / cohort) / 1000
     remedy = f"set trim={larger:g}, or " if larger < 0.5 else ""
     raise FederationError(
-        f"average is 'trimmed' with trim={trim:g}, which leaves out nobody of fewer than {least} clients, "
-        f"and there are {cohort} in a round: {remedy}use average='median'"
+        f"average='trimmed' with trim={trim:g} has no effect with fewer than {least} clients per round, and "
+        f"there are {cohort}: {remedy}use average='median'"
     )
 
 
-def _middle(ordered: Tensor, cut: int) -> Tensor:
-    return ordered[cut : len(ordered) - cut].mean(dim=0)
-
-
-def _krum(values: Tensor, liars: float) -> Tensor:
+def _krum(values: Tensor, byzantine: float) -> Tensor:
     """The row with the smallest sum of squared distances to its nearest rows."""
-    clients, nearest = len(values), _neighbours(len(values), liars)
+    clients, nearest = len(values), _neighbours(len(values), byzantine)
     if nearest < 1:
         bad = clients - nearest - 2
         raise FederationError(
-            f"krum needs at least {bad + 3} clients where {bad} may lie, but {clients} answered: "
-            "lower trim, or use average='median'"
+            f"krum needs at least {bad + 3} clients to tolerate {bad} Byzantine clients, but only {clients} "
+            "returned a result: lower trim, or use average='median'"
         )
     distances = (values[:, None] - values[None, :]).square().sum(dim=2)
-    # The first of the ordered distances is that to itself. Among equals the values decide, and not the
-    # order of the clients.
+    # Column 0 of the sorted distances is each row's distance to itself. The values break ties, so that the
+    # order of the clients does not matter.
     scores = distances.sort(dim=1).values[:, 1 : nearest + 1].sum(dim=1)
     best = min(range(clients), key=lambda row: (float(scores[row]), values[row].tolist()))
     return values[best]
 
 
-def _neighbours(clients: int, liars: float) -> int:
-    """How many of its neighbours a client is compared with by krum."""
-    return clients - math.ceil(liars * clients) - 2
+def _neighbours(clients: int, byzantine: float) -> int:
+    """Number of neighbours that krum compares each client with."""
+    return clients - math.ceil(byzantine * clients) - 2

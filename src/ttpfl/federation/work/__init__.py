@@ -1,1 +1,1 @@
-"""What a client computes in a round, free of any engine."""
+"""A client's computations in a round, independent of any engine."""

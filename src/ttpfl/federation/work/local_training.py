@@ -1,4 +1,4 @@
-"""What a client does with the global model: some epochs of SGD on its own data."""
+"""Local training: epochs of SGD on a client's data, starting from the global model."""
 
 from collections.abc import Iterator
 
@@ -31,14 +31,9 @@ from ttpfl.util.sgd import SGD
 
 
 class LocalTrainer:
-    """A resident model that is trained in place, for one client after the other.
+    """Keeps a model and trains it in place, for one client after the other.
 
-    Args:
-        model: the model.
-        settings: what they say about a client's own work counts here.
-        proximal: FedProx's mu: pulls the weights back to the global ones; 0 does not.
-        loss: of logits and labels.
-        logits: takes them from what the model gives.
+    `proximal` is the weight of FedProx's proximal term.
 
     >>> trainer = LocalTrainer(nn.Linear(2, 2), TrainSettings(batch_size=4))
     >>> trainer.train((torch.zeros(8, 2), torch.zeros(8, dtype=torch.long)), seed=(0,)).samples
@@ -55,30 +50,30 @@ class LocalTrainer:
     ) -> None:
         self.model, self._settings, self._proximal = model, settings, proximal
         self.seen = 0
-        """Samples of the last training, over its epochs; also those of batches that were left out, since a
-        client weighs as much as it has. How much that is, a DataLoader shows only when it is used."""
+        """Samples of the last training over all epochs, including batches that were left out: a client's
+        weight is the size of its data, which a DataLoader only shows during use."""
         self._loss, self._runner = loss, Runner(model, logits)
         self._has_batchnorm = any(
             isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()
         )
-        self._counts = {
+        self._integer_buffers = {
             name: buffer.clone() for name, buffer in model.named_buffers() if not buffer.is_floating_point()
         }
 
     def load(self, vector: Tensor) -> None:
-        """Begin with this state. What is not in the vector, such as counts of batches, is as at first."""
+        """Set the model's state. Tensors that are not in the vector get their initial values back."""
         unpack(vector, self.model)
         buffers = dict(self.model.named_buffers())
-        for name, count in self._counts.items():
-            buffers[name].copy_(count)
+        for name, initial in self._integer_buffers.items():
+            buffers[name].copy_(initial)
 
     def train(self, client: Client, seed: tuple[int, ...]) -> MetricSums:
-        """Train on the client's data; all that is random follows from `seed`."""
+        """Train on the client's data; random numbers follow from `seed`."""
         with seeded(*seed, client=client), isolated():
             return self._train(client)
 
     def _train(self, client: Client) -> MetricSums:
-        settings, tally, self.seen = self._settings, MetricSums(), 0
+        settings, metrics, self.seen = self._settings, MetricSums(), 0
         self.model.train()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         anchors = [p.detach().clone() for p in parameters] if self._proximal else []
@@ -93,25 +88,25 @@ class LocalTrainer:
                     if parameter.grad is not None:
                         parameter.grad.add_(parameter.detach() - anchor, alpha=self._proximal)
                 sgd.step([parameter.grad for parameter in parameters])
-                tally.add(logits.detach(), labels, loss.detach())
+                metrics.add(logits.detach(), labels, loss.detach())
         self.model.zero_grad()
-        if not tally.samples:
+        if not metrics.samples:
             raise BatchError("the client has no data: leave it out")
-        return tally
+        return metrics
 
     def evaluate(self, client: Client, seed: tuple[int, ...]) -> Survey:
-        """How good the model is as it is; all that is random follows from `seed`."""
-        tally = Survey()
+        """Evaluate the model on the client's data; random numbers follow from `seed`."""
+        survey = Survey()
         self.model.eval()
         with seeded(*seed, client=client), torch.no_grad():
             for batch in client_batches(client, self._settings.batch_size):
                 inputs, labels = split_batch(batch)
                 logits = self._forward(checked(inputs))
-                tally.add(logits, labels, one_number("loss", self._loss(logits, labels)))
-        return tally
+                survey.add(logits, labels, one_number("loss", self._loss(logits, labels)))
+        return survey
 
     def _epoch(self, client: Client) -> Iterator[tuple[Inputs, Tensor]]:
-        """All batches; an incomplete one behind BatchNorm is left out, unless it is the only one."""
+        """All batches. With BatchNorm, an incomplete one is left out unless it is the only one."""
         size, first = self._settings.batch_size, True
         complete = client.batch_size or 0 if isinstance(client, DataLoader) else size
         for batch in client_batches(shuffled(client) if self._settings.shuffle else client, size):
@@ -127,7 +122,7 @@ class LocalTrainer:
 
 
 def shuffled(client: Client) -> Client:
-    """The same samples in a random order; a DataLoader has its own.
+    """The samples in random order; a DataLoader is returned as it is.
 
     >>> _ = torch.manual_seed(0)
     >>> shuffled((torch.arange(4), torch.arange(4)))

@@ -1,6 +1,6 @@
-"""Training a global model: a client's work, and what the server makes of the answers.
+"""Training a global model: a client's work, and the server's aggregation of the results.
 
-No engine is imported here: whatever carries the messages calls the same functions.
+Independent of any engine: whatever carries the messages calls the same functions.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch import Tensor
 from ttpfl.core.metric_sums import MetricSums, MetricSumsByName
 from ttpfl.errors import BatchError, FederationError
 from ttpfl.federation.common.client_pool import ClientPool, Part
-from ttpfl.federation.common.jobs import ClientResult, Job
+from ttpfl.federation.common.jobs import ClientResult, Job, Server
 from ttpfl.federation.common.state import Record, Report, RunState
 from ttpfl.federation.common.state_vector import Layout, pack
 from ttpfl.federation.server.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
@@ -35,46 +35,43 @@ def algorithm_of(settings: TrainSettings) -> Algorithm:
 
 @dataclass(frozen=True)
 class ModelWork:
-    """A client's work in a worker: train the resident model, in place."""
+    """A client's work: train the worker's model in place."""
 
     trainer: LocalTrainer
-    client_pool: ClientPool
+    pool: ClientPool
     layout: Layout
     settings: TrainSettings
     needs_loss_before: bool
 
-    def __call__(self, job: Job, message: Tensor, answer: Tensor) -> Report:
-        """Begin with the global model (and, where they are local, with the client's own buffers)."""
+    def __call__(self, job: Job, message: Tensor, out: Tensor, /) -> Report:
+        """Train from the global model, with the client's buffers if they are local."""
         trainer, settings, seed = self.trainer, self.settings, (self.settings.seed, job.round, job.client)
-        if job.judge:
+        if job.validate:
             trainer.load(message)
-            held_back = self.client_pool.data(job.client, "validation", seed)
-            return {"survey": asdict(trainer.evaluate(held_back, seed))}
-        begin = message
+            held_out = self.pool.data(job.client, "validation", seed)
+            return {"survey": asdict(trainer.evaluate(held_out, seed))}
+        initial = message
         if settings.buffers == "local":
             split = self.layout.buffers_from
-            begin = torch.cat([message[:split], answer[: self.layout.length - split]])
-        trainer.load(begin)
-        tallies: Report = {}
+            initial = torch.cat([message[:split], out[: self.layout.length - split]])
+        trainer.load(initial)
+        sums: Report = {}
         if settings.validate_every and job.round % settings.validate_every == 0:
-            held_back = self.client_pool.data(job.client, "validation", seed)
-            tallies["validation"] = trainer.evaluate(held_back, seed).sums()
-        data = self.client_pool.data(job.client, "train", seed)
+            held_out = self.pool.data(job.client, "validation", seed)
+            sums["validation"] = trainer.evaluate(held_out, seed).sums()
+        data = self.pool.data(job.client, "train", seed)
         if self.needs_loss_before:
             before = trainer.evaluate(data, seed)
             if not math.isfinite(before.loss):
                 raise BatchError("the global model's loss on its data is not finite")
-            tallies["before"] = before.sums()
-        trained = trainer.train(data, seed)
-        pack(trainer.model, answer)
-        return {
-            "samples": trainer.seen // settings.local_epochs,
-            "tallies": {**tallies, "train": trained.sums()},
-        }
+            sums["before"] = before.sums()
+        sums["train"] = trainer.train(data, seed).sums()
+        pack(trainer.model, out)
+        return {"samples": trainer.seen // settings.local_epochs, "tallies": sums}
 
 
-class ModelServer:
-    """Takes the clients' models together."""
+class ModelServer(Server):
+    """Aggregates the clients' models."""
 
     part: Part = "train"
 
@@ -83,30 +80,26 @@ class ModelServer:
         self._sums = Sums(torch.zeros(layout.length, dtype=torch.float64))
 
     def begin(self, state: RunState) -> None:
-        """A new round: empty sums."""
-        self._state, self._tallies = state, MetricSumsByName()
+        """Start a round with empty sums."""
+        self._state, self._metrics = state, MetricSumsByName()
         self._buffers: dict[int, Tensor] = {}
         self._sums = Sums(self._sums.vector.zero_())
 
     def start(self, state: RunState, client: int) -> Tensor | None:
-        """The client's own buffers, if they stay there."""
+        """The client's buffers, if they are local."""
         if not self._local:
             return None
         return state.local.get(client, state.vector[self._layout.buffers_from :])
 
-    def add(self, answer: ClientResult) -> None:
-        """One more model."""
-        tallies = answer.report["tallies"]
-        before = MetricSums(**tallies["before"]).mean_loss if "before" in tallies else 0.0
-        reply = Reply(answer.vector, answer.report["samples"], before)
+    def add(self, result: ClientResult) -> None:
+        """Add a client's model."""
+        sums = result.report["tallies"]
+        before = MetricSums(**sums["before"]).mean_loss if "before" in sums else 0.0
+        reply = Reply(result.vector, result.report["samples"], before)
         self._algorithm.add(self._sums, reply, self._state.vector, self._layout, self._lr)
         if self._local:
-            self._buffers[answer.job.client] = answer.vector[self._layout.buffers_from :].clone()
-        self._tallies.add(tallies)
-
-    def enough(self) -> bool:
-        """Any number of models has a mean."""
-        return True
+            self._buffers[result.job.client] = result.vector[self._layout.buffers_from :].clone()
+        self._metrics.add(sums)
 
     def finish(self) -> Tensor:
         """The next global model."""
@@ -114,5 +107,5 @@ class ModelServer:
         return self._algorithm.finish(self._sums, self._state.vector, self._layout)
 
     def summary(self) -> Record:
-        """Loss and accuracy: when training, and of the model that the round began with."""
-        return self._tallies.summary()
+        """Loss and accuracy in training, and of the model that the round started with."""
+        return self._metrics.summary()

@@ -1,4 +1,4 @@
-"""Whether a trained model knows more than which class is the commonest."""
+"""Whether a trained model is better than always predicting the most frequent class."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from torch import Tensor
 
 from ttpfl.core.metric_sums import MetricSums
 
-FEWEST = 100  # samples; of fewer, nothing can be said
+FEWEST = 100  # samples; fewer are not enough for a conclusion
 
 
 @dataclass
 class Survey(MetricSums):
-    """Loss and accuracy, and how often each class is true and how often it is predicted."""
+    """Loss, accuracy, and counts of true and of predicted classes."""
 
     labels: dict[str, int] = field(default_factory=dict)
     predicted: dict[str, int] = field(default_factory=dict)
@@ -23,28 +23,28 @@ class Survey(MetricSums):
         """Count one batch."""
         super().add(logits, labels, loss)
         if self.right is not None:
-            _count(self.labels, _counts(labels))
-            _count(self.predicted, _counts(logits.argmax(1)))
+            _add_counts(self.labels, _counts(labels))
+            _add_counts(self.predicted, _counts(logits.argmax(1)))
 
     def join_survey(self, labels: Mapping[str, int], predicted: Mapping[str, int], **sums: Any) -> None:
-        """Add what another client found."""
+        """Add another client's survey."""
         self.join(**sums)
-        _count(self.labels, labels)
-        _count(self.predicted, predicted)
+        _add_counts(self.labels, labels)
+        _add_counts(self.predicted, predicted)
 
     @property
     def chance(self) -> float:
-        """The accuracy of always predicting the commonest class."""
+        """The accuracy of always predicting the most frequent class."""
         return max(self.labels.values(), default=0) / max(1, self.samples)
 
     @property
     def classes(self) -> int:
-        """How many there are, as far as labels and predictions show."""
+        """Number of classes among labels and predictions."""
         return len(self.labels.keys() | self.predicted.keys())
 
     @property
     def at_chance(self) -> bool:
-        """Whether the accuracy is at most two standard errors above chance; not said of few samples.
+        """Whether the accuracy is at most two standard errors above chance; False for few samples.
 
         >>> Survey(1000, 2300.0, 119, {"0": 110, "1": 890}).at_chance
         True
@@ -56,24 +56,24 @@ class Survey(MetricSums):
         return self.accuracy <= self.chance + 2 * sqrt(self.chance * (1 - self.chance) / self.samples)
 
     def recorded(self) -> dict[str, Any]:
-        """Plain numbers, to be kept with the model; nothing if there was no validation data."""
+        """Plain numbers for the model file; empty if there was no validation data."""
         if not self.samples:
             return {}
         chance = {} if self.right is None else {"chance": self.chance, "at_chance": self.at_chance}
         return {"samples": self.samples, **self.figures("validation"), **chance}
 
     def in_words(self) -> str:
-        """How good the model is, and what it does instead."""
-        said = (
+        """Accuracy compared with chance, and whether only one class is predicted."""
+        text = (
             f"accuracy {self.accuracy:.1%} on {self.samples} validation samples of the source clients, "
-            f"{self.chance:.1%} by always predicting the commonest class"
+            f"{self.chance:.1%} by always predicting the most frequent class"
         )
         first, *more = self.predicted
-        return said if more else f"{said}; it predicts class {first} for every sample"
+        return text if more else f"{text}; it predicts class {first} for every sample"
 
 
 def surveyed(reports: Iterable[Mapping[str, Any]]) -> Survey:
-    """All clients' surveys as one.
+    """The sum of all clients' surveys.
 
     >>> north = {"samples": 2, "loss": 1.0, "right": 1, "labels": {"0": 2}, "predicted": {"1": 2}}
     >>> surveyed([{"survey": north}, {"survey": north}])
@@ -86,10 +86,10 @@ def surveyed(reports: Iterable[Mapping[str, Any]]) -> Survey:
 
 
 def _counts(classes: Tensor) -> dict[str, int]:
-    found, counts = classes.unique(return_counts=True)
-    return {str(name): count for name, count in zip(found.tolist(), counts.tolist(), strict=True)}
+    values, counts = classes.unique(return_counts=True)
+    return dict(zip(map(str, values.tolist()), counts.tolist(), strict=True))
 
 
-def _count(counts: dict[str, int], more: Mapping[str, int]) -> None:
+def _add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
     for name, count in more.items():
         counts[name] = counts.get(name, 0) + count
