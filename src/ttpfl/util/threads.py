@@ -1,4 +1,4 @@
-"""How many threads torch computes with."""
+"""Number of threads that torch uses."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -7,7 +7,7 @@ import torch
 
 
 def single_thread() -> AbstractContextManager[None]:
-    """One thread while open: the number of threads decides about the order of sums inside an operation.
+    """Use one thread while open: the number of threads affects the order of sums in an operation.
 
     >>> with single_thread():
     ...     torch.get_num_threads()
@@ -18,7 +18,7 @@ def single_thread() -> AbstractContextManager[None]:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """So many threads while open."""
+    """Use `count` threads while open."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
