@@ -97,12 +97,7 @@ class Personalizer(nn.Module):
 
     @property
     def fallbacks(self) -> int:
-        """Number of batches predicted by the plain model because adaptation overflowed.
-
-        >>> model = nn.Linear(3, 2)
-        >>> Personalizer(model, Rates.zeros(model)).fallbacks
-        0
-        """
+        """Number of batches predicted by the plain model because adaptation overflowed."""
         return self._health.fallbacks
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -187,12 +182,12 @@ class Personalizer(nn.Module):
         self._count = 0
 
     def _change_norm(self, moved: Moved) -> float:
-        parts = []
-        for name, change in self._mean.items():
-            if self._twin.specs[name].nonnegative:  # may have been clamped at zero
-                parts.append((moved.whole[name] - self._twin.tensors[name]).float().norm())
-            else:
-                parts.append(self._rates[name] * change.value.norm())
+        parts = [
+            (moved.whole[name] - self._twin.tensors[name]).float().norm()
+            if self._twin.specs[name].nonnegative  # may have been clamped at zero
+            else self._rates[name] * change.value.norm()
+            for name, change in self._mean.items()
+        ]
         return float(torch.stack(parts).norm())
 
     def _predict_plainly(self, inputs: Inputs) -> Tensor:

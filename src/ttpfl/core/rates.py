@@ -108,20 +108,12 @@ class Rates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the rates: state-dict keys in state-dict order, or names of groups.
-
-        >>> Rates.zeros(nn.Linear(3, 2)).names
-        ('weight', 'bias')
-        """
+        """Names of the rates: state-dict keys in state-dict order, or names of groups."""
         return tuple(self.groups)
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
-        """State-dict keys that each rate moves.
-
-        >>> Rates.zeros(nn.Linear(3, 2), granularity="kind").members
-        {'linear.weight': ('weight',), 'linear.bias': ('bias',)}
-        """
+        """State-dict keys that each rate moves."""
         return {name: tuple(spec.name for spec in specs) for name, specs in self.groups.items()}
 
     @property
@@ -200,10 +192,7 @@ class Rates:
         return self
 
     def check_fits(self, model: nn.Module) -> None:
-        """Raise a RatesError that names the first difference if `model` has another architecture.
-
-        >>> Rates.zeros(nn.Linear(3, 2)).check_fits(nn.Linear(3, 2))
-        """
+        """Raise a RatesError that names the first difference if `model` has another architecture."""
         model_specs = {spec.name: spec for spec in describe(model)}
         for spec in self.modules:
             other = model_specs.get(spec.name)

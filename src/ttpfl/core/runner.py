@@ -179,15 +179,19 @@ class _SideEffects:
         self.detected = False  # stays False after a failed pass, which may have missed some
         self._model, self._draws = model, True
         self._buffers: list[_KeptBuffer] = []  # all of them, if the model writes to any
-        first_tensor = next(chain(model.parameters(), model.buffers()), torch.empty(0))
-        self._generator = _generator(first_tensor.device)
+        device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
+        on_gpu = device.type == "cuda"
+        self._generator = torch.cuda.default_generators[device.index] if on_gpu else torch.default_generator
 
     @contextmanager
     def undone(self) -> Iterator[None]:
         """Restore the random state and all buffers after one pass."""
         watch = None if self.detected else DrawWatch()
         if watch is not None:
-            self._buffers = [_KeptBuffer(*place) for place in _buffer_places(self._model)]
+            stores = [layer._buffers for layer in self._model.modules()]
+            self._buffers = [
+                _KeptBuffer(store, key) for store in stores for key in store if store[key] is not None
+            ]
         state = self._generator.get_state() if self._draws else None
         try:
             with watch or nullcontext():
@@ -220,15 +224,3 @@ class _KeptBuffer:
         self.tensor.detach().copy_(self.content)
         self.version = self.tensor._version
         return True
-
-
-def _buffer_places(model: nn.Module) -> Iterator[Place]:
-    for layer in model.modules():
-        for key, buffer in layer._buffers.items():
-            if buffer is not None:
-                yield layer._buffers, key
-
-
-def _generator(device: torch.device) -> torch.Generator:
-    """The generator that models on this device draw from."""
-    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator

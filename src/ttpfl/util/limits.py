@@ -38,17 +38,13 @@ class Limit(NamedTuple):
             )
 
 
-MODEL = Limit("TTPFL_MAX_MODEL_BYTES", 4 * 2**30)
-"""Weights in a model file, unpacked."""
-ARRAYS = Limit("TTPFL_MAX_ARRAY_BYTES", 2 * 2**30)
-"""All arrays in an npz file, unpacked."""
+MODEL = Limit("TTPFL_MAX_MODEL_BYTES", 4 * 2**30)  # weights in a model file, unpacked
+ARRAYS = Limit("TTPFL_MAX_ARRAY_BYTES", 2 * 2**30)  # all arrays in an npz file, unpacked
+# One image, decoded to four bytes per pixel; images decoded at the same time may take twice as much.
 PICTURE = Limit("TTPFL_MAX_PICTURE_BYTES", 128 * 2**20)
-"""One image, decoded to four bytes per pixel; images decoded at the same time may take twice as much."""
-TEXT = Limit("TTPFL_MAX_TEXT_BYTES", 256 * 2**20)
-"""A JSON or TOML file."""
+TEXT = Limit("TTPFL_MAX_TEXT_BYTES", 256 * 2**20)  # a JSON or TOML file
+# One request of a site to the server. Arrays can be larger: Flower sends them in pieces of 5 MiB.
 REQUEST = Limit("TTPFL_MAX_REQUEST_BYTES", 16 * 2**20)
-"""One request of a site to the server. Arrays can be larger: Flower sends them in pieces of 5 MiB."""
-STOPPED = Limit("TTPFL_STOPPED_WORKER_SECONDS", 60)
-"""Time until a worker process that was stopped (SIGSTOP) is replaced."""
+STOPPED = Limit("TTPFL_STOPPED_WORKER_SECONDS", 60)  # until a stopped (SIGSTOP) worker process is replaced
 
 MOST_CLASSES = 1_000_000

@@ -67,14 +67,12 @@ def integer(least: int | None = None, most: int | None = None) -> Rule:
     >>> [integer(*bounds).words for bounds in [(0,), (1,), (2,), (1, 5)]]
     ['a non-negative integer', 'a positive integer', 'an integer of at least 2', 'an integer from 1 to 5']
     """
-    words = {None: "an integer", 0: "a non-negative integer", 1: "a positive integer"}.get(
-        least, f"an integer of at least {least}"
-    )
+    usual = {None: "an integer", 0: "a non-negative integer", 1: "a positive integer"}
+    words = usual.get(least, f"an integer of at least {least}")
+    low, high = -math.inf if least is None else least, math.inf if most is None else most
     return Rule(
         words if most is None else f"an integer from {least} to {most}",
-        lambda value: (
-            _is_integer(value) and (least is None or value >= least) and (most is None or value <= most)
-        ),
+        lambda value: _is_integer(value) and low <= value <= high,
     )
 
 

@@ -26,12 +26,8 @@ class StoppedProcesses:
             self._since.pop(process or 0, None)
             return False
         if process not in self._since:
-            log.warning(
-                "worker process %d was stopped %s: it is replaced unless it continues within %d seconds",
-                process,
-                at,
-                STOPPED.value,
-            )
+            deadline = f"unless it continues within {STOPPED.value} seconds"
+            log.warning("worker process %d was stopped %s: it is replaced %s", process, at, deadline)
         return self._clock() - self._since.setdefault(process, self._clock()) >= STOPPED.value
 
 
