@@ -75,7 +75,7 @@ def test_labelled_batches() -> None:
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"x": X}, r"no labels among the batch's keys \['x'\]"),
+        ({"x": X}, r"no labels among the keys \['x'\]"),
         (X, "not Tensor"),
         ((X, Y, Y), "a labelled batch is"),
         ((X, [0, 1]), "labels must be a torch tensor, not list"),

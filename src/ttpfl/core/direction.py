@@ -22,9 +22,10 @@ from ttpfl.core.twin import Moved, PassRecord, Twin, embed
 from ttpfl.errors import BatchError
 from ttpfl.util.allocator import set_apart
 from ttpfl.util.checksum import hash_tensor
-from ttpfl.util.settings_kit import must_be, one_of
+from ttpfl.util.settings_kit import Rule, one_of
 
 Objective = Callable[[Tensor], Tensor]
+_Leaf = tuple[str, Taps | None, Tensor]
 
 
 class Change(NamedTuple):
@@ -75,14 +76,10 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     logits = twin.fast(inputs, record=record)
     check_finite(logits)
     value = one_number("objective", objective(logits))
-    leaves: list[tuple[str, Taps | None, Tensor]] = [
-        (name, None, parameter) for name, parameter in twin.parameters.items() if name in twin.specs
-    ]
-    leaves += [
-        (name, taps, twin.window(name, taps)) for name, taps in sorted(record.windows) if name in twin.specs
-    ]
+    leaves: list[_Leaf] = [(name, None, tensor) for name, tensor in twin.parameters.items()]
+    leaves += [(name, taps, twin.window(name, taps)) for name, taps in sorted(record.windows)]
     changes: dict[str, list[Change]] = {name: [] for name in twin.specs}
-    for name, taps, gradient in _descent(value, leaves):
+    for name, taps, gradient in _descent(value, [leaf for leaf in leaves if leaf[0] in twin.specs]):
         changes[name].append(Change(at_least_float32(gradient), taps, twin.specs[name].shape))
     for name, values in record.statistics.items():
         if values:
@@ -93,9 +90,7 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     return Probe(logits.detach(), value.detach(), direction)
 
 
-def _descent(
-    value: Tensor, leaves: Sequence[tuple[str, Taps | None, Tensor]]
-) -> Iterator[tuple[str, Taps | None, Tensor]]:
+def _descent(value: Tensor, leaves: Sequence[_Leaf]) -> Iterator[_Leaf]:
     """Negative gradients of the leaves that `value` depends on."""
     if not leaves or not value.requires_grad:
         return
@@ -216,16 +211,12 @@ class DirectionCache:
     """
 
     def __init__(self, budget_bytes: int, keep: Literal["recent", "first"] = "recent") -> None:
-        if not budget_bytes >= 0:  # infinite is fine
-            raise ValueError(
-                must_be("budget_bytes", "a non-negative number", budget_bytes, "; 0 keeps nothing")
-            )
+        not_negative = Rule("a non-negative number", lambda value: value >= 0)  # infinity is allowed
+        not_negative.check(ValueError, "; 0 keeps nothing", budget_bytes=budget_bytes)
         one_of("recent", "first").check(ValueError, keep=keep)
         self._room = budget_bytes if keep == "first" else math.inf
         self.budget_bytes = budget_bytes
-        self.bytes = 0
-        self.hits = 0
-        self.misses = 0
+        self.bytes = self.hits = self.misses = 0
         self._entries: OrderedDict[Hashable, Direction] = OrderedDict()
         self._lock = Lock()
 
@@ -263,10 +254,8 @@ class DirectionCache:
 
 def _set_apart(direction: Direction) -> Direction:
     values = set_apart([change.value for change in direction.values()])
-    return {
-        name: change._replace(value=value)
-        for (name, change), value in zip(direction.items(), values, strict=True)
-    }
+    pairs = zip(direction.items(), values, strict=True)
+    return {name: change._replace(value=value) for (name, change), value in pairs}
 
 
 def _bytes_of(direction: Direction) -> int:

@@ -47,12 +47,9 @@ class Inputs(NamedTuple):
 
 
 def _leaves_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
+    if isinstance(value, (Mapping, tuple, list)):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _leaves_of(item, f"{name}[{key!r}]")
-    elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            yield from _leaves_of(item, f"{name}[{index}]")
     else:
         yield name, value
 
@@ -79,10 +76,8 @@ def checked(inputs: Inputs) -> Inputs:
     for name, tensor in inputs.tensors():
         per_sample = tensor.ndim == 0 or len(tensor) == batch_size
         if per_sample and not all_finite(tensor):  # a mask of another shape may contain -inf
-            problem = (
-                f"has NaN or Inf in sample {first_bad(tensor)}" if tensor.ndim else f"is {tensor.item()}"
-            )
-            raise BatchError(f"{name} {problem}: clean or remove it; nothing was learned from this batch")
+            fault = f"has NaN or Inf in sample {first_bad(tensor)}" if tensor.ndim else f"is {tensor.item()}"
+            raise BatchError(f"{name} {fault}: clean or remove it; nothing was learned from this batch")
     if batch_size is None:
         raise BatchError("the batch has no tensor: pass the model's inputs as torch tensors")
     if batch_size == 0:
@@ -114,9 +109,7 @@ def split_batch(batch: Any) -> tuple[Inputs, Tensor]:
     if isinstance(batch, Mapping):
         key = next((key for key in LABEL_KEYS if key in batch), None)
         if key is None:
-            raise BatchError(
-                f"no labels among the batch's keys {sorted(map(str, batch))}: use one of {LABEL_KEYS}"
-            )
+            raise BatchError(f"no labels among the keys {sorted(map(str, batch))}: use one of {LABEL_KEYS}")
         x: Any = {name: value for name, value in batch.items() if name != key}
         y = batch[key]
     elif isinstance(batch, (tuple, list)) and len(batch) == 2:

@@ -47,9 +47,9 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
             f"{len(logits)} samples: pass loss= for other kinds of labels"
         )
     if len(labels) and not (labels.min() >= 0 and labels.max() < logits.shape[1]):
-        bad = ((labels < 0) | (labels >= logits.shape[1])).nonzero()
+        bad = int(((labels < 0) | (labels >= logits.shape[1])).nonzero()[0])
         raise BatchError(
-            f"label {int(labels[bad[0]])} of sample {int(bad[0])} is not a class in 0..{logits.shape[1] - 1}"
+            f"label {int(labels[bad])} of sample {bad} is not a class in 0..{logits.shape[1] - 1}"
         )
     return F.cross_entropy(at_least_float32(logits), labels.long())
 
@@ -168,9 +168,8 @@ class _Adaptation:
         self._twin, self._mode, self._cache, self._objective = twin, mode, cache, objective
         self._mean: Direction = {}
         self._batches = 0
-        self._group_of = {
-            name: index for index, members in enumerate(rates.members.values()) for name in members
-        }
+        groups = enumerate(rates.members.values())
+        self._group_of = {name: index for index, members in groups for name in members}
 
     def direction(self, inputs: Inputs) -> Direction:
         """Direction of this batch; in online mode, the mean of all batches so far."""

@@ -9,17 +9,21 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ttpfl.core.statistics import rule_for
 from ttpfl.errors import ModelError
 from ttpfl.util.checksum import hash_tensor
+
+_QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
+_NORM_SETTINGS = ("num_features", "num_groups", "normalized_shape", "eps", "affine", "track_running_stats")
+_PLAIN = (bool, int, float, complex, str, tuple, list, dict, set, frozenset, Enum)
 
 
 @dataclass(frozen=True)
@@ -65,20 +69,9 @@ def describe(model: nn.Module) -> tuple[ModuleSpec, ...]:
         raise ModelError("a TorchScript model cannot adapt: pass the nn.Module it was made from")
     model = uncompiled(model)
     _check_differentiable(model)
-    movable = list(_movable_tensors(model))
-    block_of = _block_names(model, [name for name, *_ in movable])
-    return tuple(
-        ModuleSpec(
-            name=name,
-            shape=tuple(tensor.shape),
-            kind=_kind(layer, model, name),
-            block=block_of(name),
-            statistic=statistic,
-            nonnegative=nonnegative,
-            frozen=not statistic and not tensor.requires_grad,
-        )
-        for name, tensor, layer, statistic, nonnegative in movable
-    )
+    specs = list(_without_blocks(model))
+    block_of = _block_names(model, [spec.name for spec in specs])
+    return tuple(replace(spec, block=block_of(spec.name)) for spec in specs)
 
 
 def _check_differentiable(model: nn.Module) -> None:
@@ -93,10 +86,7 @@ def _check_differentiable(model: nn.Module) -> None:
             )
 
 
-_QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
-
-
-def _movable_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool, bool]]:
+def _without_blocks(model: nn.Module) -> Iterator[ModuleSpec]:
     seen: set[int] = set()
     for path, layer in model.named_modules():
         prefix = f"{path}." if path else ""
@@ -108,19 +98,20 @@ def _movable_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module,
                 )
             if id(parameter) not in seen and parameter.is_floating_point():
                 seen.add(id(parameter))
-                yield prefix + name, parameter, layer, False, False
+                kind, frozen = _kind(layer, model, prefix + name), not parameter.requires_grad
+                yield ModuleSpec(prefix + name, tuple(parameter.shape), kind, block="", frozen=frozen)
         rule = rule_for(layer)
         for name, buffer in layer.named_buffers(recurse=False):
             if rule and name in rule.buffers and id(buffer) not in seen:
                 seen.add(id(buffer))
-                yield prefix + name, buffer, layer, True, name in rule.nonnegative
+                kind, clamped = _kind(layer, model, prefix + name), name in rule.nonnegative
+                yield ModuleSpec(prefix + name, tuple(buffer.shape), kind, "", True, clamped)
 
 
 def _kind(layer: nn.Module, model: nn.Module, name: str) -> str:
-    tensor = name.rpartition(".")[2]
     if layer is model and "." not in name and any(True for _ in model.children()):
         return "parameter"  # an nn.Parameter of the network itself
-    return f"{re.sub(r'[0-9]+d$', '', type(layer).__name__).lower()}.{tensor}"
+    return f"{re.sub(r'[0-9]+d$', '', type(layer).__name__).lower()}.{name.rpartition('.')[2]}"
 
 
 def _block_names(model: nn.Module, names: list[str]) -> Callable[[str], str]:
@@ -177,9 +168,6 @@ def fingerprint(model: nn.Module, specs: Iterable[ModuleSpec]) -> str:
     return hashlib.sha256(json.dumps([tensors, norms]).encode()).hexdigest()
 
 
-_NORM_SETTINGS = ("num_features", "num_groups", "normalized_shape", "eps", "affine", "track_running_stats")
-
-
 def _simple(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_simple(item) for item in value]
@@ -198,9 +186,6 @@ def configuration(model: nn.Module) -> str:
         }
         lines.append(f"{path} {type(layer).__module__}.{type(layer).__qualname__} {plain}")
     return "\n".join(lines)
-
-
-_PLAIN = (bool, int, float, complex, str, tuple, list, dict, set, frozenset, Enum)
 
 
 def weights_hash(model: nn.Module) -> str:

@@ -58,9 +58,7 @@ class Personalizer(nn.Module):
         super().__init__()
         MODES.check(RatesError, mode=mode)
         if decay is not None and not (mode == "online" and 0 < decay < 1):
-            raise RatesError(
-                f"decay={decay} with mode={mode!r}: it takes mode='online' and a number in (0, 1)"
-            )
+            raise RatesError(f"decay={decay}, mode={mode!r}: decay takes mode='online' and a value in (0, 1)")
         rates.checked().check_fits(model)
         self.mode, self.decay = mode, decay
         self._objective = objective
@@ -70,7 +68,7 @@ class Personalizer(nn.Module):
         self._rates = {name: rate.to(self._twin.device, copy=True) for name, rate in moving.items()}
         self._mean: Direction = {}
         self._count = 0
-        self.reset()
+        self._health = Health()
 
     def reset(self) -> None:
         """Forget everything learned so far, for example between two clients.

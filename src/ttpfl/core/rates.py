@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.core import rates_file, rates_text
+from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.network import ModuleSpec, describe, fingerprint, weights_hash
 from ttpfl.core.privacy_record import Account, together
 from ttpfl.errors import RatesError, RatesFileError
@@ -73,11 +74,8 @@ class Rates:
         GRANULARITIES.check(RatesError, granularity=granularity)
         ONLY.check(RatesError, only=only)
         specs = describe(model)
-        modules = tuple(
-            spec
-            for spec in specs
-            if not spec.frozen and only in (None, "stats" if spec.statistic else "params")
-        )
+        statistic = {None: (True, False), "stats": (True,), "params": (False,)}[only]
+        modules = tuple(spec for spec in specs if not spec.frozen and spec.statistic in statistic)
         if not modules:
             selection = f" with only={only!r}" if only else ""
             raise RatesError(
@@ -131,10 +129,8 @@ class Rates:
         >>> Rates.zeros(nn.Linear(3, 2)).with_values(torch.tensor([0.5, 0.0])).by_module()
         {'weight': tensor(0.5000), 'bias': tensor(0.)}
         """
-        rates = self.values.detach().unbind()
-        return {
-            spec.name: rate for rate, specs in zip(rates, self.groups.values(), strict=True) for spec in specs
-        }
+        groups = zip(self.values.detach().unbind(), self.groups.values(), strict=True)
+        return {spec.name: rate for rate, specs in groups for spec in specs}
 
     def with_values(self, values: Tensor, **changes: Any) -> Self:
         """Return a copy with other values; `changes` are further fields.
@@ -178,13 +174,11 @@ class Rates:
         if not isinstance(self.values, Tensor) or not self.values.is_floating_point():
             kind = self.values.dtype if isinstance(self.values, Tensor) else type(self.values).__name__
             raise RatesError(f"values must be a tensor of floating-point numbers, not {kind}")
-        if tuple(self.values.shape) != (len(names),):
-            raise RatesError(
-                f"values have shape {tuple(self.values.shape)}, but there are {len(names)} rates"
-            )
-        not_finite = (~torch.isfinite(self.values)).nonzero()
-        if len(not_finite):
-            index = int(not_finite[0])
+        shape = tuple(self.values.shape)
+        if shape != (len(names),):
+            raise RatesError(f"values have shape {shape}, but there are {len(names)} rates")
+        if not all_finite(self.values):
+            index = first_bad(self.values)
             raise RatesError(
                 f"the rate of {names[index]!r} is {self.values[index].item()}: rates must be finite; "
                 "if they were just learned, lower lr"

@@ -69,9 +69,7 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
     if card["format"] != FORMAT:
         raise RatesFileError(f"is not a rates file but {card['format']!r}")
     if card["version"] != VERSION:
-        raise RatesFileError(
-            f"has format version {card['version']!r}, but this library reads {VERSION}: upgrade ttpfl"
-        )
+        raise RatesFileError(f"has format version {card['version']!r}, not {VERSION}: upgrade ttpfl")
     if not is_sound(card, {_UNNAMED: values}):
         raise RatesFileError("is damaged (its checksum does not match): copy it again")
     modules = tuple(_module(*row) for row in card["modules"])

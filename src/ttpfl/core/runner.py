@@ -123,7 +123,7 @@ class Runner:
             self._try(kind, layouts, inputs, overrides)
         start = layouts.index(self._layouts.get(kind, layouts[0]))
         attempt = partial(self._pass, self.model, inputs, overrides)
-        self._layouts[kind], logits = _first_that_works(layouts[start:], attempt)
+        self._layouts[kind], logits = _first_working(layouts[start:], attempt)
         return logits
 
     def _try(self, kind: Kind, layouts: Sequence[Layout], inputs: Inputs, overrides: Overrides) -> None:
@@ -132,22 +132,20 @@ class Runner:
         model = copy.deepcopy(self.model) if leaves_traces else self.model
         with torch.no_grad(), seeded(0) if leaves_traces else nullcontext():
             attempt = partial(self._pass, model, inputs, overrides)
-            self._layouts[kind], _ = _first_that_works(layouts, attempt)
+            self._layouts[kind], _ = _first_working(layouts, attempt)
 
     def _pass(self, model: nn.Module, inputs: Inputs, overrides: Overrides, layout: Layout) -> Tensor:
         with _translated_errors(inputs):
             with self._effects.undone() if self._effects else nullcontext(), overrides(layout):
                 copied = inputs.map(layout)  # a model may change its inputs in place
                 output = model(*copied.args, **copied.kwargs)
-            logits = (self._readout or logits_of)(output)
+            logits = logits_of(output) if self._readout is None else self._readout(output)
         if not isinstance(logits, Tensor):
             raise BatchError(f"logits= returns a {type(logits).__name__}: it must return a tensor")
         return logits
 
 
-def _first_that_works(
-    layouts: Sequence[Layout], attempt: Callable[[Layout], Tensor]
-) -> tuple[Layout, Tensor]:
+def _first_working(layouts: Sequence[Layout], attempt: Callable[[Layout], Tensor]) -> tuple[Layout, Tensor]:
     *preferred, last = layouts
     for layout in preferred:
         try:

@@ -5,7 +5,7 @@ be differentiable.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,9 +26,7 @@ class DrawWatch(TorchFunctionMode):
 
     draws = False
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.draws = self.draws or bool(_DRAWING.fullmatch(getattr(func, "__name__", "")))
         return func(*args, **(kwargs or {}))
 
@@ -64,9 +62,7 @@ class FastLayout(TorchFunctionMode):
             self._rules[torch.Tensor.view] = _view
             self._rules |= dict.fromkeys((torch.as_strided, Tensor.as_strided, Tensor.stride), _refuse)
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._rules.get(func, func)(*args, **(kwargs or {}))
 
 

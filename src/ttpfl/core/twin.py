@@ -18,7 +18,7 @@ from ttpfl.core.convolution import Narrow, Taps, part_that_sees_data
 from ttpfl.core.inputs import Inputs
 from ttpfl.core.network import ModuleSpec, configuration, uncompiled, weights_hash
 from ttpfl.core.outputs import Readout
-from ttpfl.core.runner import Place, Runner
+from ttpfl.core.runner import Place, Runner, contiguous
 from ttpfl.core.statistics import StatisticsRule, rule_for
 from ttpfl.core.torch_overrides import DIFFERENTIABLE_STATISTICS, channels_last
 from ttpfl.errors import ModelError
@@ -149,12 +149,8 @@ class Twin:
     def state_dict(self, moved: Moved) -> dict[str, Any]:
         """Return the model's state dict with the moved tensors, as copies."""
         with self._holding(moved):
-            return {
-                key: value.clone(memory_format=torch.contiguous_format)
-                if isinstance(value, Tensor)
-                else value
-                for key, value in self.model.state_dict().items()
-            }
+            entries = self.model.state_dict().items()
+            return {key: contiguous(value) if isinstance(value, Tensor) else value for key, value in entries}
 
     @contextmanager
     def _holding(self, moved: Moved) -> Iterator[None]:

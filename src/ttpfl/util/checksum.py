@@ -57,9 +57,7 @@ def is_sound(content: Any, tensors: "Mapping[str, Tensor] | None" = None) -> boo
 @cache
 def warn_of_old_format(place: str) -> None:
     """Warn once that a file or folder has no checksum."""
-    log.warning(
-        "%s was written by an earlier version, without a checksum: damage to it would go unnoticed", place
-    )
+    log.warning("%s was written by an earlier version, without a checksum: damage would go unnoticed", place)
 
 
 def hash_tensor(digest: "hashlib._Hash", tensor: "Tensor") -> None:

@@ -7,6 +7,8 @@ from typing import IO
 
 from numpy.lib import format as npy
 
+_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
 
 def declared_size(stream: IO[bytes]) -> int:
     """Bytes of the array that the header of an npy stream declares; raise a ValueError for Python objects.
@@ -24,9 +26,6 @@ def declared_size(stream: IO[bytes]) -> int:
     if dtype.hasobject:
         raise ValueError("it contains Python objects")
     return math.prod(shape) * int(dtype.itemsize)
-
-
-_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def unpacked_size(path: str | PathLike[str] | IO[bytes]) -> int:

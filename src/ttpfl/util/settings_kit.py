@@ -67,13 +67,11 @@ def integer(least: int | None = None, most: int | None = None) -> Rule:
     >>> [integer(*bounds).words for bounds in [(0,), (1,), (2,), (1, 5)]]
     ['a non-negative integer', 'a positive integer', 'an integer of at least 2', 'an integer from 1 to 5']
     """
-    usual = {None: "an integer", 0: "a non-negative integer", 1: "a positive integer"}
-    words = usual.get(least, f"an integer of at least {least}")
+    names = {None: "an integer", 0: "a non-negative integer", 1: "a positive integer"}
+    words = names.get(least, f"an integer of at least {least}")
+    words = words if most is None else f"an integer from {least} to {most}"
     low, high = -math.inf if least is None else least, math.inf if most is None else most
-    return Rule(
-        words if most is None else f"an integer from {least} to {most}",
-        lambda value: _is_integer(value) and low <= value <= high,
-    )
+    return Rule(words, lambda value: _is_integer(value) and low <= value <= high)
 
 
 def number(words: str, holds: Callable[[float], bool]) -> Rule:
@@ -109,9 +107,8 @@ BOOLEAN = Rule("true or false", lambda value: isinstance(value, bool))
 STRING = Rule("a string", lambda value: isinstance(value, str))
 LIST = Rule("a list", lambda value: isinstance(value, (list, tuple)))
 TABLE = Rule("a table of keys and values", lambda value: isinstance(value, dict))
-TYPES: Mapping[Any, Rule] = {
-    bool: BOOLEAN, int: INTEGER, float: NUMBER, str: STRING, list: LIST, dict: TABLE,
-}  # fmt: skip
+Types = Mapping[Any, Rule]
+TYPES: Types = {bool: BOOLEAN, int: INTEGER, float: NUMBER, str: STRING, list: LIST, dict: TABLE}
 
 
 def check_fields(instance: Any, error: Error) -> None:
@@ -125,7 +122,7 @@ def check_fields(instance: Any, error: Error) -> None:
             rule.check(error, **{field.name: value})
 
 
-def as_type(name: str, value: Any, annotation: Any, error: Error, types: Mapping[Any, Rule] = TYPES) -> Any:
+def as_type(name: str, value: Any, annotation: Any, error: Error, types: Types = TYPES) -> Any:
     """Check that a value has the annotated type, also inside lists and tables, and return it.
 
     Numbers are returned as int or float. `types` are the rules of the plain types.
@@ -162,9 +159,7 @@ def as_type(name: str, value: Any, annotation: Any, error: Error, types: Mapping
     return value
 
 
-def _as_one_type(
-    name: str, value: Any, annotations: Iterable[Any], error: Error, types: Mapping[Any, Rule]
-) -> Any:
+def _as_one_type(name: str, value: Any, annotations: Iterable[Any], error: Error, types: Types) -> Any:
     if value is None and NoneType in annotations:
         return None
     kinds = [kind for kind in annotations if kind is not NoneType]
@@ -177,7 +172,7 @@ def _as_one_type(
     raise error(must_be(name, " or ".join(rule.words for rule in rules), value))
 
 
-def _check_keys(name: str, value: Any, shape: Any, error: Error, types: Mapping[Any, Rule]) -> None:
+def _check_keys(name: str, value: Any, shape: Any, error: Error, types: Types) -> None:
     types[dict].check(error, **{name: value})
     for key, annotation in get_type_hints(shape).items():
         if key in value:
