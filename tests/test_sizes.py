@@ -10,7 +10,7 @@ MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 300, 60, 10
 PUBLIC = {
     "ttpfl/federation/rate_learning.py learn",
     "ttpfl/federation/training.py train",
-    "ttpfl/rate_rounds.py learn_rates",
+    "ttpfl/federation/learn_rates.py learn_rates",
 }
 """The public API may take more parameters."""
 
