@@ -15,7 +15,6 @@ PUBLIC = {
 """The public API may take more parameters."""
 
 KNOWN = {
-    "ttpfl/cli/compare.py compare",
     "ttpfl/data/federate.py federate",
     "ttpfl/methods/tuning.py tune",
 }
