@@ -50,7 +50,7 @@ def test_clients_with_several_inputs() -> None:
     ("client", "message"),
     [
         (iter([1]), "a client is a map-style dataset"),
-        ((X[:3], Y), "must be of one length"),
+        ((X[:3], Y), "must have the same length"),
     ],
 )
 def test_clients_that_are_none(client: object, message: str) -> None:
@@ -75,7 +75,7 @@ def test_labelled_batches() -> None:
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"x": X}, r"no labels among the batch's keys \['x'\]"),
+        ({"x": X}, r"no labels among the keys \['x'\]"),
         (X, "not Tensor"),
         ((X, Y, Y), "a labelled batch is"),
         ((X, [0, 1]), "labels must be a torch tensor, not list"),
@@ -103,5 +103,5 @@ def test_bad_numbers_are_named() -> None:
 def test_empty_batches() -> None:
     with pytest.raises(BatchError, match="the batch is empty"):
         checked(Inputs((torch.zeros(0, 3),), {}))
-    with pytest.raises(BatchError, match="holds no tensor"):
+    with pytest.raises(BatchError, match="has no tensor"):
         checked(Inputs((), {"x": [1, 2]}))

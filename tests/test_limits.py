@@ -98,7 +98,7 @@ def test_an_npz_that_announces_more_than_it_has(tmp_path: Path) -> None:
     np.lib.format.write_array_header_1_0(header, about)
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("x.npy", header.getvalue())
-    with pytest.raises(DataError, match="announces 8796093022336 bytes but has 128"):
+    with pytest.raises(DataError, match="declares 8796093022336 bytes but has 128"):
         read_npz(tmp_path / "x.npz")
 
 

@@ -100,7 +100,7 @@ def test_an_explicit_function_wins() -> None:
     x = torch.randn(4, 6)
     doubled = ttpfl.Personalizer(model, rates, logits=lambda output: 2 * output["logits"])(x)
     assert torch.equal(doubled, 2 * ttpfl.Personalizer(model, rates)(x))
-    with pytest.raises(ttpfl.BatchError, match="logits= gives a dict: it must give a tensor"):
+    with pytest.raises(ttpfl.BatchError, match="logits= returns a dict: it must return a tensor"):
         ttpfl.Personalizer(model, rates, logits=lambda output: output)(x)
 
 
@@ -174,5 +174,5 @@ def test_a_model_that_stops_gradients_says_so() -> None:
             return Stop.apply(self.norm(x))
 
     model, batch = Stopped().eval(), (torch.randn(8, 6), torch.randint(6, (8,)))
-    with pytest.raises(ttpfl.ModelError, match="no gradient of the loss reaches anything that has a rate"):
+    with pytest.raises(ttpfl.ModelError, match="no gradient of the loss reaches any module that has a rate"):
         ttpfl.refine_rates(model, ttpfl.Rates.zeros(model, only="stats"), [batch])

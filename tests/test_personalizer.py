@@ -221,7 +221,7 @@ def test_state_that_does_not_fit_changes_nothing() -> None:
     for change, message in [
         ({"mean.0.weight": torch.zeros(2)}, r"'0.weight' has shape \(2,\)"),
         ({"mean.0.bias": torch.full((16,), float("nan"))}, "'0.bias'.*not finite"),
-        ({"mean.other": torch.zeros(2)}, "'other' is in one of them only"),
+        ({"mean.other": torch.zeros(2)}, "'other' is in only one of them"),
         ({"count": torch.tensor(0)}, "not the state of a personalizer"),
     ]:
         with pytest.raises(ttpfl.RatesError, match=message):
@@ -342,7 +342,7 @@ def test_bad_batches_leave_the_state_as_it_was() -> None:
         (b[:, :1], r"cannot process this batch \(input: torch.float32 \(8, 1, 18, 18\)\)"),
         (b.double(), r"cannot process this batch \(input: torch.float64"),
         ((b > 0), "cannot process this batch"),
-        ("text", "holds no tensor"),
+        ("text", "has no tensor"),
     ]:
         with pytest.raises(ttpfl.BatchError, match=message):
             personal(wrong)
@@ -377,7 +377,7 @@ def test_falls_back_to_the_plain_model(caplog: pytest.LogCaptureFixture) -> None
             torch.testing.assert_close(personal.predict(x), plain(model, x))
             assert personal.fallbacks == personal.health.fallbacks == number
     assert len(caplog.records) == 1
-    assert "answering with the plain model" in caplog.text
+    assert "predicting with the plain model" in caplog.text
 
 
 def test_a_direction_that_is_not_finite_is_not_learned() -> None:
@@ -403,7 +403,7 @@ def test_a_broken_model_is_said() -> None:
     model = make("mlp")
     with torch.no_grad():
         model[0].bias.fill_(float("nan"))
-    with pytest.raises(ttpfl.BatchError, match="the model itself gives logits that are not finite"):
+    with pytest.raises(ttpfl.BatchError, match="the model returns logits that are not finite"):
         ttpfl.Personalizer(model, some_rates(model))(stream_of("mlp")[0])
 
 

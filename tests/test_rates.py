@@ -204,7 +204,7 @@ def test_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ttpfl.RatesFileError):
             Rates.load(path)
     for card, message in [
-        ({"format": "other", "version": 1}, "no rates file"),
+        ({"format": "other", "version": 1}, "is not a rates file but 'other'"),
         ({"format": "ttpfl.rates", "version": 2}, "version 2.*upgrade"),
     ]:
         save_file({"rates": torch.zeros(3)}, path, metadata={"ttpfl": json.dumps(card)})

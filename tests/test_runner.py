@@ -10,7 +10,9 @@ import ttpfl
 from tests.helpers.networks import some_rates
 from ttpfl import methods
 from ttpfl.core.inputs import Inputs
+from ttpfl.core.network import describe
 from ttpfl.core.runner import Runner
+from ttpfl.core.twin import Twin
 from ttpfl.errors import BatchError
 from ttpfl.methods import SourceInfo
 
@@ -128,3 +130,14 @@ def test_other_errors_pass_at_once(error: Exception) -> None:
     with pytest.raises(type(error)):
         Runner(model.eval()).fast(Inputs((images(SMALL),), {}))
     assert model.calls == 1
+
+
+def test_a_twin_that_is_cast_forgets_its_tensors_in_the_old_type() -> None:
+    model = Choosy()
+    twin = Twin(model, describe(model))
+    assert twin.in_channels_last["conv.weight"].dtype == torch.float32
+    twin.apply(lambda tensor: tensor.double())
+    expected = dict(model.double().named_parameters())
+    for name, tensor in twin.in_channels_last.items():
+        assert tensor.dtype == torch.float64
+        assert name not in expected or torch.equal(tensor, expected[name])

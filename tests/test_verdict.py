@@ -156,7 +156,7 @@ def candidate(rounds: int) -> Candidate:
     ("losses", "chosen", "words"),
     [
         ({0: (0.5, 889), 3: (0.4, 900), 9: (0.45, 890)}, 9, None),
-        ({0: (0.5, 889), 3: (0.4, 900), 9: (0.6, 890)}, 3, "Those of round 3 are returned"),
+        ({0: (0.5, 889), 3: (0.4, 900), 9: (0.6, 890)}, 3, "The rates of round 3 are returned"),
         (
             {0: (0.5, 889), 3: (0.4, 900), 9: (0.4, 760)},
             3,

@@ -1,4 +1,4 @@
-"""Old names, so that code written for 0.1 keeps working. To be removed in 0.3."""
+"""Aliases for names of version 0.1, to be removed in 0.3."""
 
 import sys
 import warnings
@@ -25,11 +25,11 @@ MOVED = {
     "federation.progress": "federation.checkpoints.progress",
     "federation.state": "federation.common.state",
 }
-"""Modules that the documentation of 0.1 named, and where they are now; without the name of the package."""
+"""Modules in the documentation of 0.1, and where they are now, without the name of the package."""
 
 
 class _Alias(Loader):
-    """Loads nothing: the old name becomes another name of the module that has moved."""
+    """Makes the old name an alias of the moved module."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -40,7 +40,7 @@ class _Alias(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import system has just replaced it
+        module.__spec__ = self._spec  # the import system has replaced it
 
 
 class _MovedFinder(MetaPathFinder):
@@ -57,11 +57,11 @@ class _MovedFinder(MetaPathFinder):
 
 def redirect_old_imports() -> None:
     """Let the import system find modules by their old names."""
-    sys.meta_path.append(_MovedFinder())  # last: only asked for what is not there
+    sys.meta_path.append(_MovedFinder())  # last, so that it only sees modules that do not exist
 
 
 def renamed(module: str, new_names: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a module in which some names have changed: old ones work, with a warning.
+    """Return the `__getattr__` of a module with renamed attributes: old names work, with a warning.
 
     >>> with warnings.catch_warnings(action="ignore"):
     ...     renamed("json", {"decode": "loads"})("decode")("[1]")

@@ -1,23 +1,23 @@
-"""What can go wrong, by name. Every message says the value, the place and the remedy."""
+"""Errors and warnings. Every message names the value, the place and the remedy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class TtpflError(ValueError):
-    """Base of all errors that this library raises on purpose."""
+    """Base class of all errors that this library raises."""
 
 
 class BatchError(TtpflError):
-    """A batch, or what the model made of it, cannot be used."""
+    """A batch, or the model's output for it, is invalid."""
 
 
 class DataError(TtpflError):
-    """Data are unknown or damaged, or what was asked of them cannot be done."""
+    """Data are unknown, damaged, or unsuitable for a request."""
 
 
 class DataMissingError(DataError):
-    """Files of a data set are not where they were looked for."""
+    """Files of a data set were not found."""
 
 
 class ModelError(TtpflError):
@@ -29,39 +29,39 @@ class RatesError(TtpflError):
 
 
 class RatesFileError(RatesError):
-    """A rates file is damaged, foreign or of an unknown version."""
+    """A rates file is damaged, is another kind of file, or has an unknown version."""
 
 
 class FederationError(TtpflError):
-    """A federated run cannot go on."""
+    """A federated run cannot continue."""
 
 
 class LimitError(TtpflError):
-    """A file, a picture or a message is larger than what is allowed."""
+    """A file, an image or a message exceeds a limit."""
 
 
 class MethodError(TtpflError):
-    """A test-time method is unknown, wrongly configured, or does not fit the model."""
+    """A test-time method is unknown, has invalid settings, or does not fit the model."""
 
 
 class RecipeError(TtpflError):
-    """A recipe, or the results of one, cannot be understood."""
+    """A recipe, or its results, are invalid."""
 
 
 class TheoryError(TtpflError):
-    """A bound is asked for values that it does not hold for."""
+    """A bound does not hold for the given values."""
 
 
 class ReportError(TtpflError):
-    """A file of results cannot be made into a report."""
+    """A results file is invalid."""
 
 
 class TtpflWarning(UserWarning):
-    """Base of all warnings about results: the code works, but what came of it should not be used as it is."""
+    """Base class of all warnings about results that should not be used as they are."""
 
 
 class RatesWarning(TtpflWarning):
-    """Learned rates are worse than no adaptation on the clients that they were learned from."""
+    """Learned rates are worse than no adaptation on the clients they were learned from."""
 
 
 class ModelWarning(TtpflWarning):
@@ -69,19 +69,19 @@ class ModelWarning(TtpflWarning):
 
 
 class DivergenceWarning(ModelWarning):
-    """Training diverged: the loss is not finite, or far above that of guessing."""
+    """Training diverged: the loss is not finite, or far above the loss of guessing."""
 
 
 class RefusedError(FederationError):
-    """A message asks for, or offers, something that its reader does not accept.
+    """A message requests or contains something that its receiver does not accept.
 
-    Its text says nothing but what the message itself said: it may be sent back.
+    The text repeats only content of the message, so that it can be sent back.
     """
 
 
 @contextmanager
 def noted(note: str) -> Iterator[None]:
-    """Errors of this library get a note that says where they happened."""
+    """Add a note on where they happened to errors of this library."""
     try:
         yield
     except TtpflError as error:

@@ -1,4 +1,4 @@
-"""A stream of picture files to a stream of predictions: what `ttpfl personalize` does."""
+"""Predictions for a stream of image files, as in `ttpfl personalize`."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -20,14 +20,14 @@ from ttpfl.util.settings_kit import integer
 
 
 class Prediction(NamedTuple):
-    """What a picture shows."""
+    """The predicted class of an image."""
 
     path: str
     label: str
     confidence: float
-    """The probability of that class."""
+    """Probability of the predicted class."""
     probabilities: tuple[float, ...]
-    """Of all classes, in their order."""
+    """Probabilities of all classes, in order."""
 
 
 def predict_pictures(
@@ -36,16 +36,16 @@ def predict_pictures(
     signature: Signature,
     batch_size: int = 20,
 ) -> Iterator[Prediction | Unreadable]:
-    """Predictions for pictures in the order of `paths`, as soon as a batch of them is there.
+    """Yield predictions for images in the order of `paths`, batch by batch.
 
-    Nothing is kept but one batch, so that streams may be endless. A file that cannot be read is reported
-    in between, and its place in the batch is taken by the next one.
+    Only one batch is kept in memory, so streams can be endless. A file that cannot be read is reported in
+    between, and the next file takes its place in the batch.
 
     Args:
-        predictor: from a batch to logits; a `Personalizer` adapts meanwhile.
-        paths: of picture files; taken as they are needed.
-        signature: what the network takes, and what its logits stand for.
-        batch_size: pictures that are adapted to at a time; the last batch may be smaller.
+        predictor: maps a batch to logits; a `Personalizer` also adapts.
+        paths: image files, consumed as needed.
+        signature: input format and classes of the network.
+        batch_size: images per batch; the last batch can be smaller.
 
     >>> import tempfile, torch, ttpfl
     >>> from PIL import Image
@@ -53,8 +53,8 @@ def predict_pictures(
     >>> Image.new("RGB", (40, 30), "white").save(path)
     >>> signature = ttpfl.models.Signature(("dark", "bright"), (8, 8), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     >>> brightness = lambda x: torch.stack([-x.mean((1, 2, 3)), x.mean((1, 2, 3))], 1)
-    >>> for found in predict_pictures(brightness, [path], signature):
-    ...     print(found.label, round(found.confidence, 2))
+    >>> for prediction in predict_pictures(brightness, [path], signature):
+    ...     print(prediction.label, round(prediction.confidence, 2))
     bright 0.88
     """
     integer(1).check(BatchError, batch_size=batch_size)
@@ -62,20 +62,20 @@ def predict_pictures(
     names: list[str] = []
     pixels: list[NDArray[np.uint8]] = []
     while chunk := list(islice(files, batch_size - len(names))):
-        for name, found in zip(chunk, decode(map(Path, chunk), signature.image_size), strict=True):
-            if isinstance(found, Unreadable):
-                yield found
+        for name, image in zip(chunk, decode(map(Path, chunk), signature.image_size), strict=True):
+            if isinstance(image, Unreadable):
+                yield image
             else:
                 names.append(name)
-                pixels.append(found)
+                pixels.append(image)
         if len(names) == batch_size:
-            yield from _answers(predictor, names, pixels, signature)
+            yield from _predictions(predictor, names, pixels, signature)
             names, pixels = [], []
     if names:
-        yield from _answers(predictor, names, pixels, signature)
+        yield from _predictions(predictor, names, pixels, signature)
 
 
-def _answers(
+def _predictions(
     predictor: Callable[[Tensor], Tensor],
     names: list[str],
     pixels: list[NDArray[np.uint8]],
@@ -83,6 +83,6 @@ def _answers(
 ) -> Iterator[Prediction]:
     logits = check_finite(predictor(as_tensor(np.stack(pixels), signature.mean, signature.std)))
     probabilities = logits.double().softmax(1)
-    best = probabilities.argmax(1)
-    for name, row, number in zip(names, probabilities.tolist(), best.tolist(), strict=True):
-        yield Prediction(name, signature.classes[number], row[number], tuple(row))
+    classes = probabilities.argmax(1)
+    for name, row, index in zip(names, probabilities.tolist(), classes.tolist(), strict=True):
+        yield Prediction(name, signature.classes[index], row[index], tuple(row))

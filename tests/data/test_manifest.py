@@ -202,7 +202,7 @@ def test_the_format_before_checksums_is_read_with_a_warning(
     for _ in range(2):
         assert load_population(path).manifest == made.manifest
     assert [record.message for record in caplog.records] == [
-        f"{path} was written by an earlier version, without a checksum: damage to it would go unnoticed"
+        f"{path} was written by an earlier version, without a checksum: damage would go unnoticed"
     ]
 
 

@@ -248,14 +248,14 @@ def test_accounts_that_make_no_sense_are_refused(wrong: dict[str, Any], tmp_path
     Rates.zeros(mlp()).save(tmp_path / "rates")
     Rates.load(rewritten(tmp_path / "rates", account=account))
     account["runs"] = [{**RUN, **wrong}]
-    with pytest.raises(RatesFileError, match="sound rates file"):
+    with pytest.raises(RatesFileError, match="valid rates file"):
         Rates.load(rewritten(tmp_path / "rates", account=account))
 
 
 @pytest.mark.parametrize("account", [[], "none", {}, {"runs": None, "no_bound": "", "values": ""}])
 def test_something_else_is_no_account(account: Any, tmp_path: Path) -> None:
     Rates.zeros(mlp()).save(tmp_path / "rates")
-    with pytest.raises(RatesFileError, match="sound rates file"):
+    with pytest.raises(RatesFileError, match="valid rates file"):
         Rates.load(rewritten(tmp_path / "rates", account=account))
 
 

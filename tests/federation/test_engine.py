@@ -251,7 +251,7 @@ def test_a_stopped_worker_is_replaced(
         return plain(job, message, out)
 
     assert collected(started(stops_once), 6, 7) == collected(started(plain), 6, 7)
-    assert "was stopped at client 'client-3' in round 7: it is given up unless" in caplog.text
+    assert "was stopped at client 'client-3' in round 7: it is replaced unless" in caplog.text
     assert "a worker died (signal SIGKILL) at client 'client-3' in round 7: it is replaced" in caplog.text
 
 

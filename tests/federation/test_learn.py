@@ -263,7 +263,7 @@ def bad_clients() -> dict[str, tuple[Any, type[Exception], str]]:
         "floats": ((x, y.float()), ttpfl.BatchError, r"labels of torch.float32 with shape \(8,\)"),
         "one-hot": ((x, F.one_hot(y)), ttpfl.BatchError, r"labels of torch.int64 with shape \(8, "),
         "negative": ((x, y - 1), ttpfl.BatchError, r"label -1 of sample \d+ is not a class in 0..2"),
-        "text": (("text", y), ttpfl.BatchError, "different lengths|holds no tensor"),
+        "text": (("text", y), ttpfl.BatchError, "different lengths|has no tensor"),
     }
 
 

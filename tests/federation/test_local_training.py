@@ -282,7 +282,7 @@ def test_a_model_that_works_in_place_does_not_change_the_clients_data(fast: bool
 def test_a_loss_that_is_not_one_number_is_said() -> None:
     trainer = LocalTrainer(linear(), TrainSettings(), loss=partial(F.cross_entropy, reduction="none"))
     for work in (trainer.train, trainer.evaluate):
-        with pytest.raises(BatchError, match=r"loss= gives a tensor of shape \(4,\)"):
+        with pytest.raises(BatchError, match=r"loss= returns a tensor of shape \(4,\)"):
             work(pair(4, 1), (0,))
 
 

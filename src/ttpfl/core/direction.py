@@ -1,8 +1,8 @@
 """Where each module would move on an unlabelled batch.
 
-A learnable tensor moves down the gradient of the objective (by default the mean entropy of the
-predictions), a running statistic towards the batch's own. Everything is computed at the global
-model, in one evaluation-mode pass.
+A learnable tensor moves down the gradient of the objective, by default the mean entropy of the predictions. A
+running statistic moves towards the statistic of the batch. One evaluation-mode pass of the global model gives
+both.
 """
 
 import hashlib
@@ -16,19 +16,20 @@ import torch
 from torch import Tensor
 
 from ttpfl.core.convolution import Taps
-from ttpfl.core.inputs import Inputs, all_finite
+from ttpfl.core.inputs import Inputs, all_finite, first_bad
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.core.twin import Moved, PassRecord, Twin, embed
 from ttpfl.errors import BatchError
 from ttpfl.util.allocator import set_apart
 from ttpfl.util.checksum import hash_tensor
-from ttpfl.util.settings_kit import must_be, one_of
+from ttpfl.util.settings_kit import Rule, one_of
 
 Objective = Callable[[Tensor], Tensor]
+_Leaf = tuple[str, Taps | None, Tensor]
 
 
 class Change(NamedTuple):
-    """A change of one tensor, in float32 or better; outside the window `taps`, if any, it is zero."""
+    """A change of one tensor, in float32 or better; zero outside the window `taps`, if any."""
 
     value: Tensor
     taps: Taps | None
@@ -52,17 +53,17 @@ def entropy(logits: Tensor) -> Tensor:
     """
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise BatchError(
-            f"logits of shape {tuple(logits.shape)} are not (batch, classes) with two classes or more: "
-            "for a single column, multi-label or dense outputs pass objective=, a function from "
-            "logits to the unsupervised loss (and loss= for learning), or logits=, a function that "
-            "picks the class logits out of the model's output"
+            f"logits of shape {tuple(logits.shape)} are not (batch, classes) with two classes or more. "
+            "For a single column, multi-label or dense outputs pass objective=, a function from logits to "
+            "the unsupervised loss (and loss= for learning), or logits=, a function that selects the class "
+            "logits from the model's output"
         )
     log_p = torch.log_softmax(at_least_float32(logits), dim=1)
     return -(log_p.exp() * log_p).sum(1).mean()
 
 
 class Probe(NamedTuple):
-    """What one unlabelled batch tells at the global model."""
+    """Results of one pass of the global model on an unlabelled batch."""
 
     logits: Tensor
     objective: Tensor
@@ -70,71 +71,62 @@ class Probe(NamedTuple):
 
 
 def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
-    """One pass at the global model: its logits, the objective there, and every module's direction."""
+    """Compute logits, objective and the direction of every module in one pass of the global model."""
     record = PassRecord({name: [] for name, spec in twin.specs.items() if spec.statistic})
     logits = twin.fast(inputs, record=record)
     check_finite(logits)
     value = one_number("objective", objective(logits))
-    leaves: list[tuple[str, Taps | None, Tensor]] = [
-        (name, None, parameter) for name, parameter in twin.parameters.items()
-    ]
-    leaves += [
-        (name, taps, twin.window(name, taps)) for name, taps in sorted(record.windows) if name in twin.specs
-    ]
-    found: dict[str, list[Change]] = {name: [] for name in twin.specs}
+    leaves: list[_Leaf] = [(name, None, tensor) for name, tensor in twin.parameters.items()]
+    leaves += [(name, taps, twin.window(name, taps)) for name, taps in sorted(record.windows)]
+    changes: dict[str, list[Change]] = {name: [] for name in twin.specs}
     for name, taps, gradient in _descent(value, [leaf for leaf in leaves if leaf[0] in twin.specs]):
-        found[name].append(Change(at_least_float32(gradient), taps, twin.specs[name].shape))
+        changes[name].append(Change(at_least_float32(gradient), taps, twin.specs[name].shape))
     for name, values in record.statistics.items():
         if values:
-            # A layer called several times: the mean over its calls, as its running average saw them.
+            # The mean over all calls of the layer, like its running average.
             change = torch.stack(values).mean(0) - at_least_float32(twin.tensors[name])
-            found[name].append(Change(change, None, twin.specs[name].shape))
-    direction = {name: _sum(changes, twin.tensors[name]) for name, changes in found.items()}
+            changes[name].append(Change(change, None, twin.specs[name].shape))
+    direction = {name: _sum(parts, twin.tensors[name]) for name, parts in changes.items()}
     return Probe(logits.detach(), value.detach(), direction)
 
 
-def _descent(
-    value: Tensor, leaves: Sequence[tuple[str, Taps | None, Tensor]]
-) -> Iterator[tuple[str, Taps | None, Tensor]]:
-    """The negative gradients of those leaves that `value` depends on."""
-    if leaves and value.requires_grad:
-        gradients = torch.autograd.grad(-value, [leaf for *_, leaf in leaves], allow_unused=True)
-        given: set[int] = set()
-        for (name, taps, _), gradient in zip(leaves, gradients, strict=True):
-            if gradient is not None:
-                gradient = gradient.to_dense() if gradient.is_sparse else gradient
-                # Means are updated in place, but autograd may hand out the same memory for two tensors, as
-                # for a + b, or one number for all of a tensor, as for a sum.
-                memory = gradient.untyped_storage().data_ptr()
-                shared = memory in given or 0 in gradient.stride()
-                given.add(memory)
-                yield name, taps, gradient.clone() if shared else gradient
+def _descent(value: Tensor, leaves: Sequence[_Leaf]) -> Iterator[_Leaf]:
+    """Negative gradients of the leaves that `value` depends on."""
+    if not leaves or not value.requires_grad:
+        return
+    gradients = torch.autograd.grad(-value, [leaf for *_, leaf in leaves], allow_unused=True)
+    used: set[int] = set()
+    for (name, taps, _), gradient in zip(leaves, gradients, strict=True):
+        if gradient is not None:
+            gradient = gradient.to_dense() if gradient.is_sparse else gradient
+            # Means are updated in place, but autograd may return the same memory for two tensors, as for
+            # a + b, or one number for all elements of a tensor, as for a sum.
+            memory = gradient.untyped_storage().data_ptr()
+            shared = memory in used or 0 in gradient.stride()
+            used.add(memory)
+            yield name, taps, gradient.clone() if shared else gradient
 
 
 def one_number(name: str, value: Tensor) -> Tensor:
-    """What the user's function of this name gave, if it is a single number; else an error.
+    """Return the result of the user's function `name`; raise a BatchError unless it is a single number.
 
     >>> one_number("loss", torch.zeros(3))
     Traceback (most recent call last):
         ...
-    ttpfl.errors.BatchError: loss= gives a tensor of shape (3,): it must give one number, such as the mean
+    ttpfl.errors.BatchError: loss= returns a tensor of shape (3,): it must return one number, such as the mean
     """
-    if not isinstance(value, Tensor):
-        raise BatchError(f"{name}= gives a {type(value).__name__}: it must give a tensor with one number")
-    if value.numel() != 1:
-        raise BatchError(
-            f"{name}= gives a tensor of shape {tuple(value.shape)}: it must give one number, such as the mean"
-        )
-    return value
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value
+    kind = f"tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    number = "one number, such as the mean" if isinstance(value, Tensor) else "a tensor with one number"
+    raise BatchError(f"{name}= returns a {kind}: it must return {number}")
 
 
 def check_finite(logits: Tensor) -> Tensor:
-    """`logits` of the plain model, if they are numbers; else nothing can be done for this batch."""
+    """Return the logits of the plain model; raise a BatchError if they are not finite."""
     if not all_finite(logits):
-        bad = ~torch.isfinite(logits)
-        index = int((bad.flatten(1).any(1) if bad.ndim > 1 else bad).nonzero()[0])
         raise BatchError(
-            f"the model itself gives logits that are not finite, first for sample {index}: "
+            f"the model returns logits that are not finite, first for sample {first_bad(logits)}: "
             "check the model and the scale of its inputs; nothing was learned from this batch"
         )
     return logits
@@ -152,7 +144,7 @@ def _sum(changes: list[Change], tensor: Tensor) -> Change:
 def absorb(mean: Direction, direction: Direction, weight: float) -> None:
     """mean += weight * (direction - mean), in place."""
     for name, change in direction.items():
-        if mean[name].taps != change.taps:  # images of another size have other live taps
+        if mean[name].taps != change.taps:  # images of another size use other taps
             mean[name] = Change(mean[name].whole(), None, change.shape)
             change = Change(change.whole(), None, change.shape)
         mean[name].value.lerp_(change.value, weight)
@@ -161,15 +153,15 @@ def absorb(mean: Direction, direction: Direction, weight: float) -> None:
 def move(
     twin: Twin, direction: Direction, rates: Mapping[str, Tensor], in_channels_last: bool = False
 ) -> Moved:
-    """w = w_G + rate * h for every module in `direction`; variances stop at zero.
+    """Compute w = w_G + rate * h for every module in `direction`; variances stop at zero.
 
-    With `in_channels_last` in the layout that is best for `Twin.fast`; other passes would round differently.
+    `in_channels_last` gives the fastest layout for `Twin.fast`; other passes would round differently.
     """
-    begin = twin.in_channels_last if in_channels_last else twin.tensors
+    tensors = twin.in_channels_last if in_channels_last else twin.tensors
     whole: dict[str, Tensor] = {}
     windows: dict[str, tuple[Taps, Tensor]] = {}
     for name, (value, taps, _) in direction.items():
-        start = begin[name] if taps is None else twin.window(name, taps).detach()
+        start = tensors[name] if taps is None else twin.window(name, taps).detach()
         moved = torch.addcmul(at_least_float32(start), value, rates[name])
         if twin.specs[name].nonnegative:
             moved.clamp_(min=0)
@@ -181,9 +173,9 @@ def move(
 
 
 def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | None:
-    """What a direction depends on: the model, the batch's content, and the functions in between.
+    """Key for everything a direction depends on: the model, the content of the batch, and the functions.
 
-    None if the batch holds something whose content cannot be told.
+    None if the batch contains an object whose content cannot be hashed.
     """
     digest = hashlib.sha256()
     for name, value in inputs.leaves():
@@ -203,16 +195,15 @@ def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | No
 
 
 class DirectionCache:
-    """Keeps directions of batches that come again, up to `budget_bytes`.
+    """Caches the directions of recurring batches, up to `budget_bytes`.
 
-    What is kept when there is no more room: with `keep="recent"` the least recently used go first, which
-    suits changing models; with `keep="first"` nothing new comes in, which suits one model and clients
-    that take their turns again and again (where the least recently used would always be the next).
+    When the cache is full, `keep="recent"` removes the least recently used entries, which suits changing
+    models. `keep="first"` adds no new ones, which suits one model and clients that recur in turn (there, the
+    least recently used entry would always be the next one needed).
 
-    Entries are found by the content of the batch, the model's weights and the plain attributes of
-    its layers, so the same cache may serve many models, clients and threads. Results are the same
-    with and without it. (What a model computes from other objects that it holds is not looked at:
-    give a model whose forward pass you change by such means a cache of its own.)
+    The key is the content of the batch, the model's weights and the plain attributes of its layers, so many
+    models, clients and threads can share a cache. Results are the same with and without it. Other objects
+    that a model uses are not part of the key: if you change them, use a separate cache.
 
     >>> cache = DirectionCache(budget_bytes=2**20)
     >>> cache.hits, cache.misses, cache.bytes
@@ -220,16 +211,12 @@ class DirectionCache:
     """
 
     def __init__(self, budget_bytes: int, keep: Literal["recent", "first"] = "recent") -> None:
-        if not budget_bytes >= 0:  # infinite is fine
-            raise ValueError(
-                must_be("budget_bytes", "a non-negative number", budget_bytes, "; 0 keeps nothing")
-            )
+        not_negative = Rule("a non-negative number", lambda value: value >= 0)  # infinity is allowed
+        not_negative.check(ValueError, "; 0 keeps nothing", budget_bytes=budget_bytes)
         one_of("recent", "first").check(ValueError, keep=keep)
         self._room = budget_bytes if keep == "first" else math.inf
         self.budget_bytes = budget_bytes
-        self.bytes = 0
-        self.hits = 0
-        self.misses = 0
+        self.bytes = self.hits = self.misses = 0
         self._entries: OrderedDict[Hashable, Direction] = OrderedDict()
         self._lock = Lock()
 
@@ -237,7 +224,7 @@ class DirectionCache:
         return len(self._entries)
 
     def get(self, key: Hashable | None, compute: Callable[[], Direction]) -> Direction:
-        """The direction kept under `key`, else the computed one, kept if there is room.
+        """Return the direction under `key`; else compute it, and keep it if there is room.
 
         >>> cache = DirectionCache(budget_bytes=2**20)
         >>> cache.get("a batch", dict) is cache.get("a batch", dict)
@@ -267,10 +254,8 @@ class DirectionCache:
 
 def _set_apart(direction: Direction) -> Direction:
     values = set_apart([change.value for change in direction.values()])
-    return {
-        name: change._replace(value=value)
-        for (name, change), value in zip(direction.items(), values, strict=True)
-    }
+    pairs = zip(direction.items(), values, strict=True)
+    return {name: change._replace(value=value) for (name, change), value in pairs}
 
 
 def _bytes_of(direction: Direction) -> int:

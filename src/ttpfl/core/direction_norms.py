@@ -1,4 +1,4 @@
-"""How long directions are: the H of the paper's bounds."""
+"""Norms of directions: H in the paper's bounds."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from ttpfl.core.inputs import checked, split_batch
 from ttpfl.core.outputs import Readout
 from ttpfl.core.rates import Rates
 from ttpfl.core.twin import Twin, isolated
-from ttpfl.errors import BatchError, TtpflError
+from ttpfl.errors import BatchError, noted
 
 
 def direction_norms(
@@ -22,17 +22,17 @@ def direction_norms(
     logits: Readout | None = None,
     objective: Objective = entropy,
 ) -> dict[str, float]:
-    """The largest norm that each module's direction has on any of the batches; the largest of all is H.
+    """Compute the largest norm of each module's direction over all batches; the largest of these is H.
 
-    It holds for online adaptation as well, since a mean is not longer than the longest. Batches that were
-    not looked at may have longer ones.
+    H also holds for online adaptation, since a mean is never longer than the longest direction. Other batches
+    may have longer ones.
 
     Args:
         model: the global model; it is not changed.
-        batches: of any number of clients, as `refine_rates` takes them; labels are not looked at.
-        rates: which modules have a rate, or share one; each tensor has its own if None.
-        logits: from the model's output to logits.
-        objective: from logits to the unsupervised loss.
+        batches: of any number of clients, in the form that `refine_rates` accepts; labels are ignored.
+        rates: which modules have or share a rate; one rate per tensor if None.
+        logits: maps the model's output to logits.
+        objective: maps logits to the unsupervised loss.
 
     >>> model = nn.Sequential(nn.BatchNorm1d(2, affine=False), nn.Linear(2, 2))
     >>> batch = (torch.tensor([[3.0, 3.0], [3.0, 5.0]]), torch.tensor([0, 1]))
@@ -47,19 +47,16 @@ def direction_norms(
     index = -1
     with isolated():
         for index, batch in enumerate(batches):
-            try:
+            with noted(f"in batch {index}"):
                 direction = probe(twin, checked(split_batch(batch)[0]), objective).direction
                 largest = torch.maximum(largest, _norms(direction, rates))
-            except TtpflError as error:
-                error.add_note(f"in batch {index}")
-                raise
     if index < 0:
         raise BatchError("no batches: pass at least one")
     return dict(zip(rates.names, largest.tolist(), strict=True))
 
 
 def _norms(direction: Direction, rates: Rates) -> Tensor:
-    """The length of each rate's direction, over all modules that share the rate."""
+    """Norm of each rate's direction, over all modules that share the rate."""
     parts = {name: change.value.float().norm() for name, change in direction.items()}
     norms = [torch.stack([parts[name] for name in members]).norm() for members in rates.members.values()]
     for name, norm in zip(rates.names, norms, strict=True):

@@ -1,4 +1,4 @@
-"""Label-free figures that let an operator see, and stop, a harmful adaptation."""
+"""Label-free metrics that reveal harmful adaptation."""
 
 from dataclasses import astuple, dataclass
 from math import isfinite
@@ -11,7 +11,7 @@ SMOOTHING = 0.1  # weight of a new batch, once ten batches have been seen
 
 @dataclass(frozen=True)
 class HealthFigures:
-    """What adaptation did to one batch, or on average to the recent ones."""
+    """The effect of adaptation on one batch, or on average on recent ones."""
 
     entropy_before: float  # of the plain model's predictions (or the value of objective=)
     entropy_after: float
@@ -21,10 +21,10 @@ class HealthFigures:
 
 @dataclass(frozen=True)
 class Health:
-    """How a stream of batches is doing.
+    """The effect of adaptation on a stream of batches.
 
-    Signs of trouble: `changed_share` far above what the source clients showed, `entropy_after`
-    near zero for every batch, a growing `change_norm`, any `fallbacks`.
+    Warning signs: `changed_share` far above its value on source clients, `entropy_after` near zero for every
+    batch, a growing `change_norm`, any `fallbacks`.
 
     >>> health = Health().after(HealthFigures(1.0, 0.8, 0.1, 0.25))
     >>> health.smoothed.changed_share
@@ -32,12 +32,12 @@ class Health:
     """
 
     batches: int = 0
-    fallbacks: int = 0  # batches answered by the plain model, because adaptation overflowed
+    fallbacks: int = 0  # batches predicted by the plain model, because adaptation overflowed
     last: HealthFigures | None = None
     smoothed: HealthFigures | None = None
 
     def after(self, figures: HealthFigures) -> "Health":
-        """The health after one more batch."""
+        """Health after one more batch."""
         batches = self.batches + 1
         weight = max(1 / batches, SMOOTHING)
         before = figures if self.smoothed is None else self.smoothed
@@ -47,8 +47,7 @@ class Health:
 
 
 def _smoothed(old: float, new: float, weight: float) -> float:
-    """A figure that overflowed says so in `last`; it must not spoil the average for ever."""
-    if not isfinite(old):
+    if not isfinite(old):  # an overflow shows in `last`; it must not spoil the average forever
         return new
     return old + weight * (new - old) if isfinite(new) else old
 
@@ -59,8 +58,7 @@ def changed_share(plain: Tensor, adapted: Tensor) -> float:
     >>> changed_share(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0]]))
     0.5
     """
-    different = _predictions(plain) != _predictions(adapted)
-    return float(different.float().mean())
+    return float((_predictions(plain) != _predictions(adapted)).float().mean())
 
 
 def _predictions(logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the user hands in: batches of any shape, and clients that give batches."""
+"""Batches of any structure, and clients that provide them."""
 
 import copy
 import math
@@ -17,30 +17,29 @@ LABEL_KEYS = ("labels", "label", "y")
 
 
 class Inputs(NamedTuple):
-    """What the model is called with."""
+    """Arguments of one call of the model."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def leaves(self) -> Iterator[tuple[str, Any]]:
-        """Everything in here that is not a tuple, list or dict, with a name for messages."""
+        """Every value that is not a tuple, list or dict, with a name for messages."""
         for index, value in enumerate(self.args):
             yield from _leaves_of(value, f"input {index}" if len(self.args) > 1 else "input")
         for key, value in self.kwargs.items():
             yield from _leaves_of(value, f"input {key!r}")
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor in here."""
+        """Every tensor, with a name for messages."""
         return ((name, value) for name, value in self.leaves() if isinstance(value, Tensor))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """The same structure with every tensor changed."""
-        args, kwargs = map_tensors(change, (self.args, self.kwargs))
-        return Inputs(args, kwargs)
+        """Apply `change` to every tensor and keep the structure."""
+        return Inputs(*map_tensors(change, (self.args, self.kwargs)))
 
     @property
     def image_shapes(self) -> tuple[torch.Size, ...]:
-        """The shapes of all images, or maps, without the number of samples."""
+        """Shapes of all images or feature maps, without the batch dimension."""
         return tuple(tensor.shape[1:] for _, tensor in self.tensors() if tensor.ndim == 4)
 
     def __str__(self) -> str:
@@ -48,22 +47,19 @@ class Inputs(NamedTuple):
 
 
 def _leaves_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
+    if isinstance(value, (Mapping, tuple, list)):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _leaves_of(item, f"{name}[{key!r}]")
-    elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            yield from _leaves_of(item, f"{name}[{index}]")
     else:
         yield name, value
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """`value` with every tensor in its tuples, lists and dicts replaced by `change(tensor)`."""
+    """Replace every tensor in nested tuples, lists and dicts by `change(tensor)`."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, MutableMapping):
-        changed = copy.copy(value)  # a class of its own stays one
+        changed = copy.copy(value)  # keeps the class
         for key, item in value.items():
             changed[key] = map_tensors(change, item)
         return changed
@@ -75,51 +71,45 @@ def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 
 def checked(inputs: Inputs) -> Inputs:
-    """`inputs`, safe to compute with: not empty, finite, and free of the caller's autograd state."""
+    """Check that inputs are finite and not empty; return them without the caller's autograd state."""
     batch_size = next((len(tensor) for _, tensor in inputs.tensors() if tensor.ndim), None)
     for name, tensor in inputs.tensors():
         per_sample = tensor.ndim == 0 or len(tensor) == batch_size
-        if per_sample and not all_finite(tensor):  # a mask of another shape may well hold -inf
-            raise BatchError(
-                f"{name} {_first_bad(tensor)}: clean or leave out that sample; "
-                "nothing was learned from this batch"
-            )
+        if per_sample and not all_finite(tensor):  # a mask of another shape may contain -inf
+            fault = f"has NaN or Inf in sample {first_bad(tensor)}" if tensor.ndim else f"is {tensor.item()}"
+            raise BatchError(f"{name} {fault}: clean or remove it; nothing was learned from this batch")
     if batch_size is None:
-        raise BatchError("the batch holds no tensor: pass the model's inputs as torch tensors")
+        raise BatchError("the batch has no tensor: pass the model's inputs as torch tensors")
     if batch_size == 0:
         raise BatchError(f"the batch is empty ({inputs}): pass at least one sample")
     return inputs.map(released)
 
 
 def released(tensor: Tensor) -> Tensor:
-    """`tensor` without the caller's autograd state; one of inference mode has to be copied for that."""
+    """Return `tensor` without the caller's autograd state; inference-mode tensors must be copied for that."""
     return tensor.clone() if tensor.is_inference() else tensor.detach()
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """Whether there is no NaN or Inf in `tensor`."""
-    # A finite sum settles it in one quick pass; a sum may also overflow where no element does.
+    """Whether `tensor` has no NaN or Inf."""
+    # A finite sum is a fast proof. The sum may overflow even if no element does.
     if not tensor.is_floating_point() or math.isfinite(tensor.detach().sum()):
         return True
     return bool(torch.isfinite(tensor).all())
 
 
-def _first_bad(tensor: Tensor) -> str:
+def first_bad(tensor: Tensor) -> int:
+    """Index of the first sample with NaN or Inf."""
     bad = ~torch.isfinite(tensor)
-    if not tensor.ndim:
-        return f"is {tensor.item()}"
-    index = int(bad.flatten(1).any(1).nonzero()[0] if tensor.ndim > 1 else bad.nonzero()[0])
-    return f"has NaN or Inf in sample {index}"
+    return int((bad.flatten(1).any(1) if bad.ndim > 1 else bad).nonzero()[0])
 
 
 def split_batch(batch: Any) -> tuple[Inputs, Tensor]:
-    """A labelled batch as inputs and labels: `(x, y)`, `((x1, x2), y)`, `({...}, y)` or one dict."""
+    """Split a labelled batch into inputs and labels: `(x, y)`, `((x1, x2), y)`, `({...}, y)` or one dict."""
     if isinstance(batch, Mapping):
         key = next((key for key in LABEL_KEYS if key in batch), None)
         if key is None:
-            raise BatchError(
-                f"no labels among the batch's keys {sorted(map(str, batch))}: name them one of {LABEL_KEYS}"
-            )
+            raise BatchError(f"no labels among the keys {sorted(map(str, batch))}: use one of {LABEL_KEYS}")
         x: Any = {name: value for name, value in batch.items() if name != key}
         y = batch[key]
     elif isinstance(batch, (tuple, list)) and len(batch) == 2:
@@ -137,9 +127,9 @@ Client = Dataset[Any] | Sequence[Any] | Mapping[str, Tensor] | DataLoader[Any]
 
 
 def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
-    """A client's batches, always in the same order, the leftover batch kept.
+    """Iterate over a client's batches in a fixed order, including the last, smaller one.
 
-    A DataLoader is taken as it is; its own batch size and order hold.
+    A DataLoader is used as it is, with its own batch size and order.
 
     >>> [len(y) for x, y in client_batches((torch.zeros(5, 2), torch.zeros(5)), batch_size=2)]
     [2, 2, 1]
@@ -159,7 +149,7 @@ def client_batches(client: Client, batch_size: int) -> Iterable[Any]:
 
 
 def client_tensors(client: Client) -> Any:
-    """A client's data as tensors with all samples: a pair or a mapping. None if it is something else.
+    """Return a client's data as a pair or mapping of tensors; None if it is not available as tensors.
 
     >>> client_tensors(TensorDataset(torch.zeros(2), torch.ones(2)))
     (tensor([0., 0.]), tensor([1., 1.]))
@@ -172,10 +162,10 @@ def client_tensors(client: Client) -> Any:
 
 
 def common_length(tensors: Any) -> int:
-    """The number of samples in a client's tensors."""
+    """Number of samples in a client's tensors."""
     lengths = {len(tensor) for _, tensor in Inputs((tensors,), {}).tensors()}
     if len(lengths) != 1:
-        raise BatchError(f"a client's tensors must be of one length, got {sorted(lengths)}")
+        raise BatchError(f"a client's tensors must have the same length, got {sorted(lengths)}")
     return lengths.pop()
 
 

@@ -1,9 +1,9 @@
-"""Learning the rates on source clients: simulate adaptation, look with labels how it went, refine.
+"""Learning rates on source clients: simulate adaptation, measure the loss with labels, refine.
 
-The pure steps are here; engines that spread clients over processes or machines call the same ones.
+These are the steps of one client. Engines call them in this process, in worker processes or at sites.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttpfl.core.direction import (
-    Change,
     Direction,
     DirectionCache,
     Objective,
@@ -37,20 +36,20 @@ from ttpfl.util.settings_kit import POSITIVE
 Loss = Callable[[Tensor, Tensor], Tensor]
 Observe = Callable[[Tensor, Tensor, Tensor], None]
 
-RECENT = 4  # rounds whose clients a result is checked on
+RECENT = 4  # the result is checked on the clients of the last rounds
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy, the default supervised loss, for labels that are class indices."""
+    """Mean cross-entropy of class indices, the default supervised loss."""
     if labels.ndim != 1 or labels.dtype.is_floating_point or len(labels) != len(logits):
         raise BatchError(
-            f"labels of {labels.dtype} with shape {tuple(labels.shape)} are not one class index for "
-            f"each of {len(logits)} samples: for other targets pass loss="
+            f"labels of {labels.dtype} with shape {tuple(labels.shape)} are not one class index for each of "
+            f"{len(logits)} samples: pass loss= for other kinds of labels"
         )
     if len(labels) and not (labels.min() >= 0 and labels.max() < logits.shape[1]):
-        bad = ((labels < 0) | (labels >= logits.shape[1])).nonzero()
+        bad = int(((labels < 0) | (labels >= logits.shape[1])).nonzero()[0])
         raise BatchError(
-            f"label {int(labels[bad[0]])} of sample {int(bad[0])} is not a class in 0..{logits.shape[1] - 1}"
+            f"label {int(labels[bad])} of sample {bad} is not a class in 0..{logits.shape[1] - 1}"
         )
     return F.cross_entropy(at_least_float32(logits), labels.long())
 
@@ -67,19 +66,19 @@ def refine_rates(
     objective: Objective = entropy,
     loss: Loss = cross_entropy,
 ) -> Rates:
-    """One client's turn: refine the rates on its labelled batches, in order, and return new ones.
+    """Refine the rates on one client's labelled batches, in order, and return new ones.
 
     Args:
         model: the global model; it is not changed.
-        rates: where to start; they are not changed.
+        rates: initial rates; they are not changed.
         batches: `(x, y)` pairs, `((x1, x2), y)`, `({...}, y)`, or dicts with "labels".
-        lr: step size of the refinement.
-        mode: "batch" refines with each batch's own direction (the paper); "online" with the mean of
-            this client's directions so far, as an online personalizer will use them.
-        cache: keeps directions of batches that come again.
-        logits: from the model's output to logits, for outputs that are not a tensor.
-        objective: from logits to the unsupervised loss.
-        loss: from logits and labels to the supervised loss.
+        lr: learning rate.
+        mode: "batch" uses the direction of each batch (the paper); "online" the mean of this client's
+            directions so far, like an online personalizer.
+        cache: keeps the directions of recurring batches.
+        logits: maps the model's output to logits, for outputs that are not a tensor.
+        objective: maps logits to the unsupervised loss.
+        loss: maps logits and labels to the supervised loss.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
@@ -104,26 +103,26 @@ def refine(
     loss: Loss = cross_entropy,
     observe: Observe | None = None,
 ) -> Rates:
-    """`refine_rates` on a twin that is already there, for engines that keep one.
+    """`refine_rates` for engines that keep a twin.
 
-    `observe` is told the logits after adaptation, the labels and the loss of every batch.
+    `observe` is called with the adapted logits, the labels and the loss of every batch.
     """
     MODES.check(RatesError, mode=mode)
     POSITIVE.check(RatesError, lr=lr)
     values = rates.values.detach().to(twin.device)
-    group_of = _group_of(rates)
     scale = lr / rates.sizes.clamp(min=1).to(values).sqrt()
-    mean: Direction = {}
+    adaptation = _Adaptation(twin, rates, mode, cache, objective)
     direction: Direction = {}
     with isolated():
         for index, batch in enumerate(batches):
-            with noted(f"in batch {index} of this client's turn"):
-                inputs, labels, direction = _look(twin, batch, index, mode, mean, objective, cache)
-                slope = _slope(twin, group_of, values, direction, inputs, labels, loss, observe)
+            with noted(f"in batch {index} of this client"):
+                inputs, labels = _split(batch)
+                direction = adaptation.direction(inputs)
+                slope = adaptation.slope(values, direction, inputs, labels, loss, observe)
                 check_slope(rates, values, slope, lr)
                 values = values - scale * slope
                 if not all_finite(values):
-                    rates.with_values(values)  # an error that says which
+                    rates.with_values(values)  # raises an error that names the rate
         check_reach(twin, rates.with_values(values), direction, lr)
     refined = values.to(rates.values.device, copy=True)
     return rates.with_values(refined, mode=mode, account=Account(no_bound=UNPROTECTED))
@@ -138,25 +137,21 @@ def adapted_tally(
     objective: Objective = entropy,
     loss: Loss = cross_entropy,
 ) -> MetricSums:
-    """Loss and accuracy after adaptation, with rates that stay as they are; without any, if they are zero."""
-    tally, values, group_of = MetricSums(), rates.values.detach().to(twin.device), _group_of(rates)
-    mean: Direction = {}
+    """Compute loss and accuracy after adaptation with fixed rates; without adaptation if they are zero."""
+    sums, values = MetricSums(), rates.values.detach().to(twin.device)
+    adaptation = _Adaptation(twin, rates, mode, cache, objective)
     with isolated(), torch.no_grad():
         for index, batch in enumerate(batches):
-            with noted(f"in batch {index} of this client's data"):
+            with noted(f"in batch {index} of this client"):
+                inputs, labels = _split(batch)
+                moved = None
                 if values.any():
                     with torch.enable_grad():
-                        inputs, labels, direction = _look(twin, batch, index, mode, mean, objective, cache)
-                    logits = twin.fast(inputs, _moved(twin, group_of, values, direction, inputs))
-                else:
-                    inputs, labels = _split(batch)
-                    logits = twin.fast(inputs)
-                tally.add(logits, labels, one_number("loss", loss(logits, labels)))
-    return tally
-
-
-def _group_of(rates: Rates) -> dict[str, int]:
-    return {name: place for place, members in enumerate(rates.members.values()) for name in members}
+                        direction = adaptation.direction(inputs)
+                    moved = adaptation.moved(values, direction, inputs)
+                logits = twin.fast(inputs, moved)
+                sums.add(logits, labels, one_number("loss", loss(logits, labels)))
+    return sums
 
 
 def _split(batch: Any) -> tuple[Inputs, Tensor]:
@@ -164,84 +159,80 @@ def _split(batch: Any) -> tuple[Inputs, Tensor]:
     return checked(inputs), released(labels)
 
 
-def _look(
-    twin: Twin,
-    batch: Any,
-    index: int,
-    mode: Mode,
-    mean: Direction,
-    objective: Objective,
-    cache: DirectionCache | None,
-) -> tuple[Inputs, Tensor, Direction]:
-    """A batch's inputs and labels, and the direction to adapt in; `mean` is that of the batches before."""
-    inputs, labels = _split(batch)
-    direction = _direction(twin, inputs, objective, cache)
-    return inputs, labels, _running_mean(mean, direction, index + 1) if mode == "online" else direction
+class _Adaptation:
+    """The adaptation that a personalizer would do, simulated on one client's batches."""
 
+    def __init__(
+        self, twin: Twin, rates: Rates, mode: Mode, cache: DirectionCache | None, objective: Objective
+    ) -> None:
+        self._twin, self._mode, self._cache, self._objective = twin, mode, cache, objective
+        self._mean: Direction = {}
+        self._batches = 0
+        groups = enumerate(rates.members.values())
+        self._group_of = {name: index for index, members in groups for name in members}
 
-def _direction(twin: Twin, inputs: Inputs, objective: Objective, cache: DirectionCache | None) -> Direction:
-    def compute() -> Direction:
-        return probe(twin, inputs, objective).direction
+    def direction(self, inputs: Inputs) -> Direction:
+        """Direction of this batch; in online mode, the mean of all batches so far."""
 
-    return compute() if cache is None else cache.get(batch_key(twin, inputs, objective), compute)
+        def compute() -> Direction:
+            return probe(self._twin, inputs, self._objective).direction
 
+        key = None if self._cache is None else batch_key(self._twin, inputs, self._objective)
+        direction = compute() if self._cache is None else self._cache.get(key, compute)
+        if self._mode == "batch":
+            return direction
+        self._batches += 1
+        if self._batches == 1:  # a copy, since the cache may keep the direction
+            self._mean = {name: c._replace(value=c.value.clone()) for name, c in direction.items()}
+        else:
+            absorb(self._mean, direction, 1 / self._batches)
+        return self._mean
 
-def _running_mean(mean: Direction, direction: Direction, count: int) -> Direction:
-    if count == 1:  # a copy: the direction may belong to the cache
-        mean.update({name: Change(c.value.clone(), c.taps, c.shape) for name, c in direction.items()})
-    else:
-        absorb(mean, direction, 1 / count)
-    return mean
+    def moved(self, values: Tensor, direction: Direction, inputs: Inputs) -> Moved:
+        """Move the modules along `direction` with rates of these values."""
+        rates = values.unbind()
+        rate_of = {name: rates[self._group_of[name]] for name in direction}
+        return move(self._twin, direction, rate_of, self._twin.runner.takes_channels_last(inputs))
 
+    def slope(
+        self,
+        values: Tensor,
+        direction: Direction,
+        inputs: Inputs,
+        labels: Tensor,
+        loss: Loss,
+        observe: Observe | None,
+    ) -> Tensor:
+        """Derivative of the supervised loss after adaptation with respect to each rate.
 
-def _moved(
-    twin: Twin, group_of: Mapping[str, int], values: Tensor, direction: Direction, inputs: Inputs
-) -> Moved:
-    rates = values.unbind()
-    rate_of = {name: rates[group_of[name]] for name in direction}
-    return move(twin, direction, rate_of, in_channels_last=twin.runner.takes_channels_last(inputs))
-
-
-def _slope(
-    twin: Twin,
-    group_of: Mapping[str, int],
-    values: Tensor,
-    direction: Direction,
-    inputs: Inputs,
-    labels: Tensor,
-    loss: Loss,
-    observe: Observe | None,
-) -> Tensor:
-    """Derivative of the supervised loss after adaptation, with respect to each rate.
-
-    It is <h, gradient in w>, summed over the modules that share the rate: no second derivative,
-    since h does not depend on the rates.
-    """
-    moved = _moved(twin, group_of, values, direction, inputs)
-    leaves = moved.leaves()
-    logits = twin.fast(inputs, moved)
-    result = one_number("loss", loss(logits, labels))
-    if observe is not None:
-        observe(logits.detach(), labels, result.detach())
-    if not result.requires_grad:  # nothing that moves has any influence
-        return torch.zeros_like(values)
-    gradients = torch.autograd.grad(result, list(leaves.values()), allow_unused=True)
-    parts = {
-        name: (direction[name].value * gradient).sum()
-        for name, gradient in zip(leaves, gradients, strict=True)
-        if gradient is not None
-    }
-    if not parts:
-        raise ModelError(
-            "no gradient of the loss reaches anything that has a rate: hand over a model whose last layers "
-            "are differentiable (not quantised, not detached)"
-        )
-    groups = torch.tensor([group_of[name] for name in parts], device=values.device)
-    return torch.zeros_like(values).index_add_(0, groups, torch.stack(list(parts.values())).to(values))
+        It is <h, gradient in w>, summed over the modules that share the rate. There is no second derivative,
+        since h does not depend on the rates.
+        """
+        moved = self.moved(values, direction, inputs)
+        leaves = moved.leaves()
+        logits = self._twin.fast(inputs, moved)
+        result = one_number("loss", loss(logits, labels))
+        if observe is not None:
+            observe(logits.detach(), labels, result.detach())
+        if not result.requires_grad:  # the loss depends on nothing that moves
+            return torch.zeros_like(values)
+        gradients = torch.autograd.grad(result, list(leaves.values()), allow_unused=True)
+        parts = {
+            name: (direction[name].value * gradient).sum()
+            for name, gradient in zip(leaves, gradients, strict=True)
+            if gradient is not None
+        }
+        if not parts:
+            raise ModelError(
+                "no gradient of the loss reaches any module that has a rate: pass a model whose last layers "
+                "are differentiable (not quantised, not detached)"
+            )
+        groups = torch.tensor([self._group_of[name] for name in parts], device=values.device)
+        return torch.zeros_like(values).index_add_(0, groups, torch.stack(list(parts.values())).to(values))
 
 
 def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list[Any]:
-    """The clients of one round: a draw that depends on the seed and the round's number alone.
+    """Draw the clients of one round; the draw depends only on the seed and the number of the round.
 
     >>> draw_cohort(["a", "b", "c", "d"], size=2, seed=0, number=7)
     ['a', 'c']
@@ -251,14 +242,14 @@ def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list
 
 
 def recent_clients(names: Sequence[Any], size: int, seed: int, rounds: int) -> list[Any]:
-    """The clients of the last rounds, on whose data a result is checked: they are at hand, and enough.
+    """Clients of the last rounds, on which the result is checked.
 
     >>> recent_clients(["a", "b", "c", "d"], size=2, seed=0, rounds=1)
     ['c', 'd']
     """
-    seen = {
-        name
+    recent = {
+        index
         for number in range(max(0, rounds - RECENT), rounds)
-        for name in draw_cohort(range(len(names)), size, seed, number)
+        for index in draw_cohort(range(len(names)), size, seed, number)
     }
-    return [names[place] for place in sorted(seen)]
+    return [names[index] for index in sorted(recent)]

@@ -1,7 +1,7 @@
-"""What a network is made of: every tensor that can move, its kind, layer and block.
+"""The tensors of a network that can adapt: their kind, layer and block.
 
 The paper calls each of these tensors a *module*: a learnable tensor, or a running statistic of a
-normalisation layer. Nothing is listed by hand; the model is asked.
+normalisation layer. They are found by inspecting the model.
 """
 
 import hashlib
@@ -9,34 +9,38 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ttpfl.core.statistics import rule_for
 from ttpfl.errors import ModelError
 from ttpfl.util.checksum import hash_tensor
 
+_QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
+_NORM_SETTINGS = ("num_features", "num_groups", "normalized_shape", "eps", "affine", "track_running_stats")
+_PLAIN = (bool, int, float, complex, str, tuple, list, dict, set, frozenset, Enum)
+
 
 @dataclass(frozen=True)
 class ModuleSpec:
-    """One tensor that can move."""
+    """One tensor that can adapt."""
 
     name: str  # state-dict key
     shape: tuple[int, ...]
     kind: str  # such as "conv.weight" or "batchnorm.running_mean"
-    block: str  # the part of the network it belongs to, such as "layer3"
+    block: str  # part of the network, such as "layer3"
     statistic: bool = False  # a running statistic, not a learnable tensor
-    nonnegative: bool = False  # may not fall below zero, such as a variance
+    nonnegative: bool = False  # clamped at zero, such as a variance
     frozen: bool = False  # requires_grad was off
 
     @property
     def layer(self) -> str:
-        """The layer that owns the tensor; a tensor of the network itself is its own layer."""
+        """Name of the layer that owns the tensor; the tensor's name if the network itself owns it."""
         return self.name.rpartition(".")[0] or self.name
 
     @property
@@ -46,7 +50,7 @@ class ModuleSpec:
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """The module that `torch.compile(module)` wraps, so that tensors have their own names; else the model.
+    """Unwrap a model compiled with `torch.compile`, which prefixes the names of tensors.
 
     >>> uncompiled(torch.compile(nn.Linear(3, 2)))
     Linear(in_features=3, out_features=2, bias=True)
@@ -56,79 +60,66 @@ def uncompiled(model: nn.Module) -> nn.Module:
 
 
 def describe(model: nn.Module) -> tuple[ModuleSpec, ...]:
-    """Every tensor of `model` that can move, in state-dict order; shared tensors count once.
+    """List every tensor of `model` that can adapt, in state-dict order; shared tensors count once.
 
     >>> [spec.name for spec in describe(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, affine=False)))]
     ['0.weight', '0.bias', '1.running_mean', '1.running_var']
     """
     if isinstance(model, torch.jit.ScriptModule):
-        raise ModelError("a TorchScript model cannot be adapted: hand over the nn.Module it was made from")
+        raise ModelError("a TorchScript model cannot adapt: pass the nn.Module it was made from")
     model = uncompiled(model)
     _check_differentiable(model)
-    found = list(_movable_tensors(model))
-    block_of = _block_names(model, [name for name, *_ in found])
-    return tuple(
-        ModuleSpec(
-            name=name,
-            shape=tuple(tensor.shape),
-            kind=_kind(layer, model, name),
-            block=block_of(name),
-            statistic=statistic,
-            nonnegative=nonnegative,
-            frozen=not statistic and not tensor.requires_grad,
-        )
-        for name, tensor, layer, statistic, nonnegative in found
-    )
+    specs = list(_without_blocks(model))
+    block_of = _block_names(model, [spec.name for spec in specs])
+    return tuple(replace(spec, block=block_of(spec.name)) for spec in specs)
 
 
 def _check_differentiable(model: nn.Module) -> None:
-    """Quantised layers keep their weights packed, out of reach, and pass no gradient to those in front."""
+    """Reject quantised layers: their weights are packed, and no gradient passes through them."""
     for path, layer in model.named_modules():
         kind = type(layer)
         if kind.__module__.startswith(_QUANTISED):
             raise ModelError(
-                f"layer {path!r} is quantised ({kind.__module__}.{kind.__name__}): its weights cannot move, "
-                "and no gradient passes through it to those in front. Hand over the model as it was before "
-                "quantisation; what `Personalizer.adapted_state_dict` gives can be quantised afterwards"
+                f"layer {path!r} is quantised ({kind.__module__}.{kind.__name__}): its weights cannot adapt, "
+                "and no gradient passes through it. Pass the model before quantisation, and quantise the "
+                "result of `Personalizer.adapted_state_dict` afterwards"
             )
 
 
-_QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
-
-
-def _movable_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module, bool, bool]]:
+def _without_blocks(model: nn.Module) -> Iterator[ModuleSpec]:
     seen: set[int] = set()
     for path, layer in model.named_modules():
         prefix = f"{path}." if path else ""
         for name, parameter in layer.named_parameters(recurse=False):
             if is_lazy(parameter):
                 raise ModelError(
-                    f"parameter {prefix + name!r} is not initialised yet (a lazy layer): "
-                    "run the model once on a sample batch first"
+                    f"parameter {prefix + name!r} is not initialised (a lazy layer): "
+                    "run the model once on a sample batch"
                 )
             if id(parameter) not in seen and parameter.is_floating_point():
                 seen.add(id(parameter))
-                yield prefix + name, parameter, layer, False, False
+                kind, frozen = _kind(layer, model, prefix + name), not parameter.requires_grad
+                yield ModuleSpec(prefix + name, tuple(parameter.shape), kind, block="", frozen=frozen)
         rule = rule_for(layer)
         for name, buffer in layer.named_buffers(recurse=False):
             if rule and name in rule.buffers and id(buffer) not in seen:
                 seen.add(id(buffer))
-                yield prefix + name, buffer, layer, True, name in rule.nonnegative
+                kind, clamped = _kind(layer, model, prefix + name), name in rule.nonnegative
+                yield ModuleSpec(prefix + name, tuple(buffer.shape), kind, "", True, clamped)
 
 
 def _kind(layer: nn.Module, model: nn.Module, name: str) -> str:
-    tensor = name.rpartition(".")[2]
     if layer is model and "." not in name and any(True for _ in model.children()):
-        return "parameter"  # a plain nn.Parameter of the network itself
-    return f"{re.sub(r'[0-9]+d$', '', type(layer).__name__).lower()}.{tensor}"
+        return "parameter"  # an nn.Parameter of the network itself
+    return f"{re.sub(r'[0-9]+d$', '', type(layer).__name__).lower()}.{name.rpartition('.')[2]}"
 
 
 def _block_names(model: nn.Module, names: list[str]) -> Callable[[str], str]:
-    """A function from tensor names to blocks.
+    """Return a function from tensor names to blocks.
 
-    Blocks are the model's top-level children; a child that holds more than half of all tensors is
-    opened (the stack of a transformer, a wrapper). A lone normalisation layer belongs to the child
-    in front of it, as in conv1 + bn1.
+    Blocks are the model's top-level children. A child with more than half of all tensors, such as a wrapper
+    or the stack of a transformer, is split into its own children. A single normalisation layer belongs to
+    the child before it, as in conv1 + bn1.
     """
     opened: set[str] = set()
     while True:
@@ -159,14 +150,14 @@ def _child_below(name: str, opened: set[str]) -> str:
 
 
 def _can_open(model: nn.Module, path: str, names: list[str]) -> bool:
-    inside = any(name.startswith(f"{path}.") for name in names)
-    return inside and any(True for _ in model.get_submodule(path).children())
+    has_tensors = any(name.startswith(f"{path}.") for name in names)
+    return has_tensors and any(True for _ in model.get_submodule(path).children())
 
 
 def fingerprint(model: nn.Module, specs: Iterable[ModuleSpec]) -> str:
-    """A hash of the architecture: names and shapes of all movable tensors, and the normalisation layers.
+    """Hash the architecture: names and shapes of all tensors that can adapt, and normalisation layers.
 
-    It does not depend on the weights, nor on what is frozen. `specs` is `describe(model)`.
+    The hash does not depend on the weights or on what is frozen. `specs` is `describe(model)`.
     """
     tensors = [[spec.name, list(spec.shape)] for spec in specs]
     norms = [
@@ -177,9 +168,6 @@ def fingerprint(model: nn.Module, specs: Iterable[ModuleSpec]) -> str:
     return hashlib.sha256(json.dumps([tensors, norms]).encode()).hexdigest()
 
 
-_NORM_SETTINGS = ("num_features", "num_groups", "normalized_shape", "eps", "affine", "track_running_stats")
-
-
 def _simple(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_simple(item) for item in value]
@@ -187,7 +175,7 @@ def _simple(value: Any) -> Any:
 
 
 def configuration(model: nn.Module) -> str:
-    """Every layer's class and plain attributes, such as a temperature or a number of heads."""
+    """Describe every layer by its class and plain attributes, such as a temperature or a number of heads."""
     internal = vars(nn.Module()).keys()
     lines = []
     for path, layer in uncompiled(model).named_modules():
@@ -200,11 +188,8 @@ def configuration(model: nn.Module) -> str:
     return "\n".join(lines)
 
 
-_PLAIN = (bool, int, float, complex, str, tuple, list, dict, set, frozenset, Enum)
-
-
 def weights_hash(model: nn.Module) -> str:
-    """A hash of every parameter and buffer: two models with the same hash have the same weights."""
+    """Hash every parameter and buffer: two models with the same hash have the same weights."""
     digest, model = hashlib.sha256(), uncompiled(model)
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         digest.update(name.encode())
@@ -213,7 +198,7 @@ def weights_hash(model: nn.Module) -> str:
 
 
 def model_hash(model: nn.Module) -> str:
-    """A hash of all that decides what a model computes: its weights, and every layer's plain attributes.
+    """Hash everything that determines a model's output: weights, and plain attributes of every layer.
 
     >>> model = nn.Dropout(0.1)
     >>> before = model_hash(model)
@@ -221,6 +206,6 @@ def model_hash(model: nn.Module) -> str:
     >>> model_hash(model) == before
     False
     """
-    # Functions among a layer's attributes are shown with an address, which is another one in every process.
+    # The repr of a function contains an address that differs between processes.
     settings = re.sub(r" at 0x[0-9a-f]+", "", configuration(model))
     return hashlib.sha256((weights_hash(model) + settings).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Where the logits are in what a model gives."""
+"""Finding the logits in a model's output."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -9,15 +9,15 @@ from torch import Tensor
 from ttpfl.errors import BatchError
 
 Readout = Callable[[Any], Tensor]
-"""From a model's output to logits."""
+"""Maps a model's output to logits."""
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits in a model's output; a BatchError if it is not clear where they are.
+    """Return the logits in a model's output; raise a BatchError if it is not clear where they are.
 
-    A tensor is taken as it is. Of anything else it is `logits`, as an attribute or a key, which covers the
-    outputs of Hugging Face's models. A tuple, list or dataclass without `logits` gives its first tensor that
-    has a dimension, so that a loss in front is passed over.
+    A tensor is returned as it is. Otherwise `logits` is used, as an attribute or a key, as in the outputs of
+    Hugging Face models. For a tuple, list or dataclass without `logits`, it is the first tensor that has a
+    dimension, so that a loss in front is skipped.
 
     >>> import torch
     >>> logits_of({"hidden": torch.zeros(2, 5), "logits": torch.zeros(2, 3)}).shape
@@ -32,13 +32,13 @@ def logits_of(output: Any) -> Tensor:
     if isinstance(output, Tensor):
         return output
     named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    found = named if isinstance(named, Tensor) else _first_tensor(output)
-    if found is None:
+    logits = named if isinstance(named, Tensor) else _first_tensor(output)
+    if logits is None:
         raise BatchError(
             f"the model's output is a {type(output).__name__}{_keys(output)}: pass logits=, a function from "
-            "the output to logits, or wrap the model so that it gives a tensor"
+            "the output to logits, or wrap the model so that it returns a tensor"
         )
-    return found
+    return logits
 
 
 def _first_tensor(output: Any) -> Tensor | None:

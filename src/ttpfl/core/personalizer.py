@@ -1,4 +1,4 @@
-"""A model that adapts itself to the unlabelled stream it sees."""
+"""A model that adapts to the unlabelled stream it sees."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -20,20 +20,19 @@ log = logging.getLogger("ttpfl")
 
 
 class Personalizer(nn.Module):
-    """Answers each unlabelled batch with the logits of the model, adapted to that batch or stream.
+    """Adapts a model to each unlabelled batch or to the stream so far, and returns its logits.
 
-    It holds a snapshot of the model: later changes of the model do not reach it, and it never
-    changes the model. `to(device)` moves it. `state_dict()` holds what it learned and nothing else
-    (the number of batches and the mean of their directions), for `load_state_dict()` elsewhere.
+    It works on a snapshot of the model: it never changes the model, and later changes of the model do not
+    affect it. `to(device)` moves it. `state_dict()` contains only what it learned, the number of batches and
+    the mean of their directions, for `load_state_dict()` elsewhere.
 
     Args:
         model: any network; it is used in evaluation mode.
-        rates: the learned rates; a snapshot is taken.
-        mode: "batch" adapts to each batch on its own; "online" to the mean of all directions that
-            this client's batches have given so far.
-        decay: for online streams that change: weight of the past in an exponential mean, in (0, 1).
-        logits: from the model's output to logits, for outputs that are not a tensor.
-        objective: from logits to the unsupervised loss.
+        rates: the learned rates; they are copied.
+        mode: "batch" adapts to each batch separately; "online" to the mean direction of all batches so far.
+        decay: weight of the past in an exponential mean, in (0, 1); for online streams that change.
+        logits: maps the model's output to logits, for outputs that are not a tensor.
+        objective: maps logits to the unsupervised loss.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
@@ -59,23 +58,20 @@ class Personalizer(nn.Module):
         super().__init__()
         MODES.check(RatesError, mode=mode)
         if decay is not None and not (mode == "online" and 0 < decay < 1):
-            raise RatesError(
-                f"decay={decay} with mode={mode!r}: it takes mode='online' and a number in (0, 1)"
-            )
+            raise RatesError(f"decay={decay}, mode={mode!r}: decay takes mode='online' and a value in (0, 1)")
         rates.checked().check_fits(model)
-        self.mode = mode
-        self.decay = decay
+        self.mode, self.decay = mode, decay
         self._objective = objective
-        # A module whose rate is zero stays where it is: no direction is needed for it.
+        # Modules with a rate of zero never move, so they need no direction.
         moving = {name: rate for name, rate in rates.by_module().items() if rate != 0}
         self._twin = Twin(model, [s for s in rates.modules if s.name in moving], readout=logits)
         self._rates = {name: rate.to(self._twin.device, copy=True) for name, rate in moving.items()}
         self._mean: Direction = {}
         self._count = 0
-        self.reset()
+        self._health = Health()
 
     def reset(self) -> None:
-        """Forget everything learned so far, as between two clients.
+        """Forget everything learned so far, for example between two clients.
 
         >>> model = nn.Linear(3, 2)
         >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
@@ -89,7 +85,7 @@ class Personalizer(nn.Module):
 
     @property
     def health(self) -> Health:
-        """Label-free figures of the last batch and smoothed over the recent ones.
+        """Label-free metrics of the last batch, and smoothed over recent ones.
 
         >>> model = nn.Linear(3, 2)
         >>> Personalizer(model, Rates.zeros(model)).health
@@ -99,20 +95,15 @@ class Personalizer(nn.Module):
 
     @property
     def fallbacks(self) -> int:
-        """Batches answered by the plain model because adaptation overflowed.
-
-        >>> model = nn.Linear(3, 2)
-        >>> Personalizer(model, Rates.zeros(model)).fallbacks
-        0
-        """
+        """Number of batches predicted by the plain model because adaptation overflowed."""
         return self._health.fallbacks
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Adapt to this batch and return its logits; call it with the model's own arguments.
+        """Adapt to this batch and return its logits; takes the model's arguments.
 
-        A batch that cannot be used (empty, NaN, wrong shape) raises an error and changes nothing. If
-        adaptation overflows, the plain model answers; a direction that is not finite is not
-        learned, and a mean that leads to logits that are not finite is given up.
+        An invalid batch (empty, NaN, wrong shape) raises an error and changes nothing. If adaptation
+        overflows, the plain model predicts: a direction that is not finite is not learned, and a mean that
+        leads to logits that are not finite is reset.
 
         >>> model = nn.Linear(3, 2)
         >>> Personalizer(model, Rates.zeros(model))(torch.zeros(0, 3))  # doctest: +ELLIPSIS
@@ -123,26 +114,27 @@ class Personalizer(nn.Module):
         with isolated():
             inputs = checked(Inputs(args, kwargs))
             if not self._rates:
-                return self._answer_plainly(inputs)
+                return self._predict_plainly(inputs)
             plain, before, direction = probe(self._twin, inputs, self._objective)
             with torch.no_grad():
-                if not _finite(direction):
+                if not all(all_finite(change.value) for change in direction.values()):
                     return self._fall_back(inputs)
                 self._learn(direction)
-                del direction  # the adapted weights take its place in memory
+                del direction  # make room for the adapted weights
                 moved = move(self._twin, self._mean, self._rates)
                 adapted = self._twin.plain(inputs, moved)
                 if not all_finite(adapted):
-                    self._forget()  # a mean that overflows is not to be trusted any more
+                    self._forget()  # a mean that overflows is unusable
                     return self._fall_back(inputs)
                 after, norm = float(self._objective(adapted)), self._change_norm(moved)
-                self._note(HealthFigures(float(before), after, norm, changed_share(plain, adapted)))
+                figures = HealthFigures(float(before), after, norm, changed_share(plain, adapted))
+                self._health = self._health.after(figures)
                 return adapted
 
     def predict(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Logits with what was learned so far, without learning from this batch.
+        """Return logits with what was learned so far, without learning from this batch.
 
-        In batch mode that is the adaptation to the last batch; before any batch, the plain model.
+        In batch mode, that is the adaptation to the last batch; before the first batch, the plain model.
 
         >>> model = nn.Linear(3, 2)
         >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
@@ -153,17 +145,16 @@ class Personalizer(nn.Module):
         with isolated(), torch.no_grad():
             inputs = checked(Inputs(args, kwargs))
             if self._mean:
-                moved = move(self._twin, self._mean, self._rates)
-                adapted = self._twin.plain(inputs, moved)
+                adapted = self._twin.plain(inputs, move(self._twin, self._mean, self._rates))
                 if all_finite(adapted):
                     return adapted
                 self._count_fallback()
             return check_finite(self._twin.plain(inputs))
 
     def adapted_state_dict(self) -> dict[str, Tensor]:
-        """The adapted weights as a plain state dict of the model, to export or to load elsewhere.
+        """Return the adapted weights as a state dict of the model.
 
-        In batch mode it holds the adaptation to the last batch.
+        In batch mode, they are adapted to the last batch.
 
         >>> model = nn.Linear(3, 2)
         >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
@@ -189,49 +180,48 @@ class Personalizer(nn.Module):
         self._count = 0
 
     def _change_norm(self, moved: Moved) -> float:
-        parts = []
-        for name, change in self._mean.items():
-            if self._twin.specs[name].nonnegative:  # it may have stopped at zero
-                parts.append((moved.whole[name] - self._twin.tensors[name]).float().norm())
-            else:
-                parts.append(self._rates[name] * change.value.norm())
+        parts = [
+            (moved.whole[name] - self._twin.tensors[name]).float().norm()
+            if self._twin.specs[name].nonnegative  # may have been clamped at zero
+            else self._rates[name] * change.value.norm()
+            for name, change in self._mean.items()
+        ]
         return float(torch.stack(parts).norm())
 
-    def _answer_plainly(self, inputs: Inputs) -> Tensor:
+    def _predict_plainly(self, inputs: Inputs) -> Tensor:
         with torch.no_grad():
             plain = check_finite(self._twin.plain(inputs))
             value = float(self._objective(plain))
-        self._note(HealthFigures(value, value, 0.0, 0.0))
+        self._health = self._health.after(HealthFigures(value, value, 0.0, 0.0))
         return plain
 
     def _fall_back(self, inputs: Inputs) -> Tensor:
         self._count_fallback()
-        return self._answer_plainly(inputs)
+        return self._predict_plainly(inputs)
 
     def _count_fallback(self) -> None:
         if not self.fallbacks:
             log.warning(
-                "adaptation gave logits that are not finite: answering with the plain model; "
-                "see Personalizer.fallbacks (this is said once)"
+                "adaptation led to logits that are not finite: predicting with the plain model; "
+                "see Personalizer.fallbacks (shown once)"
             )
         self._health = replace(self._health, fallbacks=self.fallbacks + 1)
 
-    def _note(self, figures: HealthFigures) -> None:
-        self._health = self._health.after(figures)
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._twin.apply(fn)
-        device = self._twin.device
         with torch.inference_mode(False):
-            self._rates = {name: rate.to(device) for name, rate in self._rates.items()}
+            self._rates = {name: rate.to(self._twin.device) for name, rate in self._rates.items()}
             for name, change in self._mean.items():
-                # Means stay in float32 or better, whatever the model is cast to.
-                dtype = torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
-                self._mean[name] = change._replace(value=change.value.to(device, dtype))
+                self._mean[name] = change._replace(
+                    value=change.value.to(self._twin.device, self._dtype(name))
+                )
         return self
 
+    def _dtype(self, name: str) -> torch.dtype:
+        """Type of a mean direction: float32 or better, whatever the model is cast to."""
+        return torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """What `state_dict()` holds: the number of batches seen and the mean of their directions."""
         destination[f"{prefix}count"] = torch.tensor(self._count)
         for name, change in self._mean.items():
             destination[f"{prefix}mean.{name}"] = change.whole().clone()
@@ -239,32 +229,25 @@ class Personalizer(nn.Module):
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
-        """Take over a `state_dict()`, all or nothing."""
+        """Load a `state_dict()`; an invalid one raises an error and changes nothing."""
         start = f"{prefix}mean."
-        found = {key.removeprefix(start): t for key, t in state_dict.items() if key.startswith(start)}
+        means = {key.removeprefix(start): t for key, t in state_dict.items() if key.startswith(start)}
         stored = state_dict.get(f"{prefix}count", torch.tensor(-1))
         count = int(stored) if stored.numel() == 1 else -1
-        if count < 0 or (count > 0) != bool(found):
+        if count < 0 or (count > 0) != bool(means):
             raise RatesError("this is not the state of a personalizer: 'count' or the means are missing")
-        if found and found.keys() != self._rates.keys():
-            name = min(found.keys() ^ self._rates.keys())
-            raise RatesError(
-                f"the state is of a personalizer with other rates: module {name!r} is in one of them only"
-            )
+        if means and means.keys() != self._rates.keys():
+            name = min(means.keys() ^ self._rates.keys())
+            raise RatesError(f"the state is for other rates: module {name!r} is in only one of them")
         mean: Direction = {}
-        for name, tensor in found.items():
+        for name, tensor in means.items():
             shape = self._twin.specs[name].shape
             if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
                 raise RatesError(
-                    f"mean direction of {name!r} has shape {tuple(tensor.shape)} (expected {shape}) "
+                    f"the mean direction of {name!r} has shape {tuple(tensor.shape)} (expected {shape}) "
                     "or is not finite"
                 )
             with torch.inference_mode(False):
-                dtype = torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
-                value = tensor.detach().to(self._twin.device, dtype, copy=True)
+                value = tensor.detach().to(self._twin.device, self._dtype(name), copy=True)
             mean[name] = Change(value, None, shape)
         self._count, self._mean = count, {name: mean[name] for name in self._rates if name in mean}
-
-
-def _finite(direction: Direction) -> bool:
-    return all(all_finite(change.value) for change in direction.values())

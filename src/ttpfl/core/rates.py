@@ -1,4 +1,4 @@
-"""How far each module may move: the vector of adaptation rates."""
+"""The vector of adaptation rates: how far each module moves along its direction."""
 
 import logging
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.core import rates_file, rates_text
+from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.network import ModuleSpec, describe, fingerprint, weights_hash
 from ttpfl.core.privacy_record import Account, together
 from ttpfl.errors import RatesError, RatesFileError
@@ -35,8 +36,8 @@ _GROUP_OF: dict[str, Callable[[ModuleSpec], str]] = {
 class Rates:
     """One adaptation rate per module of a network, or per group of modules.
 
-    `values` may be changed in place or assigned; everything else describes the network. Rates that
-    were changed have no privacy bound any more: see `derived`.
+    `values` can be changed in place or assigned; everything else describes the network. Changed values lose
+    their privacy bound: see `derived`.
 
     >>> model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     >>> rates = Rates.zeros(model)
@@ -49,14 +50,14 @@ class Rates:
     """
 
     values: Tensor
-    modules: tuple[ModuleSpec, ...]  # those that have a rate
+    modules: tuple[ModuleSpec, ...]  # modules with a rate
     granularity: Granularity = "tensor"
     only: Only | None = None
     mode: Mode = "batch"  # how the rates were refined
     fingerprint: str = ""  # of the architecture
-    weights_hash: str = ""  # of the weights that they were learned for
+    weights_hash: str = ""  # of the weights the rates were learned for
     learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
-    account: Account = field(default_factory=Account)  # what they cost in privacy, when they were learned
+    account: Account = field(default_factory=Account)  # privacy spent to learn them
 
     @classmethod
     def zeros(cls, model: nn.Module, granularity: Granularity = "tensor", only: Only | None = None) -> Self:
@@ -65,7 +66,7 @@ class Rates:
         Args:
             model: any network.
             granularity: one rate per "tensor" (the paper), "layer", "block" or "kind".
-            only: "params" leaves out running statistics, "stats" leaves out learnable tensors.
+            only: "params" excludes running statistics, "stats" excludes learnable tensors.
 
         >>> Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), only="stats").names
         ('1.running_mean', '1.running_var')
@@ -73,16 +74,13 @@ class Rates:
         GRANULARITIES.check(RatesError, granularity=granularity)
         ONLY.check(RatesError, only=only)
         specs = describe(model)
-        modules = tuple(
-            spec
-            for spec in specs
-            if not spec.frozen and only in (None, "stats" if spec.statistic else "params")
-        )
+        statistic = {None: (True, False), "stats": (True,), "params": (False,)}[only]
+        modules = tuple(spec for spec in specs if not spec.frozen and spec.statistic in statistic)
         if not modules:
+            selection = f" with only={only!r}" if only else ""
             raise RatesError(
-                f"{type(model).__name__} has nothing to adapt"
-                + (f" with only={only!r}" if only else "")
-                + ": every parameter is frozen and there are no running statistics"
+                f"{type(model).__name__} has nothing to adapt{selection}: "
+                "every parameter is frozen and there are no running statistics"
             )
         groups = dict.fromkeys(map(_GROUP_OF[granularity], modules))
         return cls(
@@ -96,7 +94,7 @@ class Rates:
 
     @property
     def groups(self) -> dict[str, tuple[ModuleSpec, ...]]:
-        """The modules that share a rate, by the rate's name, in the order of `values`.
+        """Modules that share a rate, by the name of the rate, in the order of `values`.
 
         >>> [spec.kind for spec in Rates.zeros(nn.Linear(3, 2), granularity="layer").groups["weight"]]
         ['linear.weight']
@@ -108,20 +106,12 @@ class Rates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The rates' names: state-dict keys in state-dict order, or group names.
-
-        >>> Rates.zeros(nn.Linear(3, 2)).names
-        ('weight', 'bias')
-        """
+        """Names of the rates: state-dict keys in state-dict order, or names of groups."""
         return tuple(self.groups)
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
-        """The state-dict keys that each rate moves.
-
-        >>> Rates.zeros(nn.Linear(3, 2), granularity="kind").members
-        {'linear.weight': ('weight',), 'linear.bias': ('bias',)}
-        """
+        """State-dict keys that each rate moves."""
         return {name: tuple(spec.name for spec in specs) for name, specs in self.groups.items()}
 
     @property
@@ -139,15 +129,13 @@ class Rates:
         >>> Rates.zeros(nn.Linear(3, 2)).with_values(torch.tensor([0.5, 0.0])).by_module()
         {'weight': tensor(0.5000), 'bias': tensor(0.)}
         """
-        rates = self.values.detach().unbind()
-        return {
-            spec.name: rate for rate, specs in zip(rates, self.groups.values(), strict=True) for spec in specs
-        }
+        groups = zip(self.values.detach().unbind(), self.groups.values(), strict=True)
+        return {spec.name: rate for rate, specs in groups for spec in specs}
 
     def with_values(self, values: Tensor, **changes: Any) -> Self:
-        """The same description with other values; `changes` are further fields.
+        """Return a copy with other values; `changes` are further fields.
 
-        If the values differ, there is no privacy bound any more: see `derived`.
+        If the values differ, the copy has no privacy bound: see `derived`.
 
         >>> Rates.zeros(nn.Linear(3, 2)).with_values(torch.tensor([0.1, 0.2])).values
         tensor([0.1000, 0.2000])
@@ -155,10 +143,10 @@ class Rates:
         return replace(self, values=values, **changes).checked()
 
     def derived(self, values: Tensor) -> Self:
-        """Rates with values that were computed from these rates and from nothing else, such as rounded ones.
+        """Return a copy with values computed from these rates alone, such as rounded ones.
 
-        That costs no further privacy, so the account stays. With `with_values`, or when values are changed in
-        place, nobody knows where they come from, and there is no bound any more.
+        This costs no further privacy, so the account stays valid. After `with_values`, or a change in place,
+        the origin of the values is unknown and there is no bound.
 
         >>> zeros = Rates.zeros(nn.Linear(3, 2))
         >>> zeros.derived(zeros.values + 1).current_account().no_bound
@@ -169,11 +157,11 @@ class Rates:
         return self.with_values(values, account=together([self.current_account()], values))
 
     def current_account(self) -> Account:
-        """The privacy account of these values: without a bound if they were changed since it was written."""
+        """Privacy account of the current values; without a bound if they were changed."""
         return self.account.of(self.values)
 
     def checked(self) -> Self:
-        """These rates, if `values` are finite numbers of the right count; else an error.
+        """Return these rates; raise a RatesError unless `values` are finite and one per rate.
 
         >>> rates = Rates.zeros(nn.Linear(3, 2))
         >>> rates.values[1] = float("nan")
@@ -186,13 +174,11 @@ class Rates:
         if not isinstance(self.values, Tensor) or not self.values.is_floating_point():
             kind = self.values.dtype if isinstance(self.values, Tensor) else type(self.values).__name__
             raise RatesError(f"values must be a tensor of floating-point numbers, not {kind}")
-        if tuple(self.values.shape) != (len(names),):
-            raise RatesError(
-                f"values have shape {tuple(self.values.shape)}, but there are {len(names)} rates"
-            )
-        bad = (~torch.isfinite(self.values)).nonzero()
-        if len(bad):
-            index = int(bad[0])
+        shape = tuple(self.values.shape)
+        if shape != (len(names),):
+            raise RatesError(f"values have shape {shape}, but there are {len(names)} rates")
+        if not all_finite(self.values):
+            index = first_bad(self.values)
             raise RatesError(
                 f"the rate of {names[index]!r} is {self.values[index].item()}: rates must be finite; "
                 "if they were just learned, lower lr"
@@ -200,33 +186,30 @@ class Rates:
         return self
 
     def check_fits(self, model: nn.Module) -> None:
-        """Raise a RatesError that names the first difference if `model` has another architecture.
-
-        >>> Rates.zeros(nn.Linear(3, 2)).check_fits(nn.Linear(3, 2))
-        """
-        theirs = {spec.name: spec for spec in describe(model)}
+        """Raise a RatesError that names the first difference if `model` has another architecture."""
+        model_specs = {spec.name: spec for spec in describe(model)}
         for spec in self.modules:
-            other = theirs.get(spec.name)
+            other = model_specs.get(spec.name)
             if other is not None and other.statistic != spec.statistic:
                 raise RatesError(f"{spec.name!r} is a running statistic in only one of rates and model")
             if other is None or other.shape != spec.shape:
-                found = "no such module" if other is None else f"shape {other.shape}"
+                difference = "no such module" if other is None else f"shape {other.shape}"
                 raise RatesError(
                     f"these rates are for another architecture: module {spec.name!r} has shape {spec.shape} "
-                    f"in the rates, and the model has {found}. Learn rates for this model, or build "
-                    "the model that they were learned for"
+                    f"in the rates, and the model has {difference}. Learn rates for this model, or build "
+                    "the model they were learned for"
                 )
-        if fingerprint(model, theirs.values()) != self.fingerprint:
-            known = {spec.name for spec in self.modules}
-            extra = next((spec for spec in theirs.values() if spec.name not in known), None)
+        if fingerprint(model, model_specs.values()) != self.fingerprint:
+            with_rates = {spec.name for spec in self.modules}
+            extra = next((spec for spec in model_specs.values() if spec.name not in with_rates), None)
             hint = f" (the model has {extra.name!r} of shape {extra.shape})" if extra else ""
             raise RatesError(
-                "these rates are for another architecture: the modules with rates agree, but other "
-                f"tensors or the normalisation layers do not{hint}"
+                "these rates are for another architecture: the modules with rates match, but other tensors "
+                f"or the normalisation layers differ{hint}"
             )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file of a few kB; an existing file is replaced only when all is written.
+        """Write a safetensors file of a few kB, replacing an existing file atomically.
 
         >>> import tempfile, os
         >>> path = os.path.join(tempfile.mkdtemp(), "rates.safetensors")
@@ -239,10 +222,10 @@ class Rates:
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module | None = None) -> Self:
-        """Read a rates file; with `model`, make sure that it fits.
+        """Read a rates file; with `model`, check that the rates fit it.
 
-        Another architecture is an error; other weights of the same architecture only warn, since
-        rates outlive further training (the paper's Table 6).
+        Another architecture is an error. Other weights of the same architecture only cause a warning, since
+        rates stay useful after further training (the paper's Table 6).
 
         >>> import tempfile, os
         >>> path = os.path.join(tempfile.mkdtemp(), "rates.safetensors")
@@ -259,19 +242,19 @@ class Rates:
             MODES.check(RatesError, mode=rates.mode)
             rates.checked()
         except RatesError as error:
-            raise RatesFileError(f"{path} is not a sound rates file: {error}") from None
+            raise RatesFileError(f"{path} is not a valid rates file: {error}") from None
         if model is not None:
             rates.check_fits(model)
             if rates.weights_hash and rates.weights_hash != weights_hash(model):
                 log.warning(
-                    "%s was learned for other weights of this architecture: usually fine after further "
-                    "training, but compare with and without adaptation",
+                    "%s was learned for other weights of this architecture. This is usually fine after "
+                    "further training, but compare results with and without adaptation",
                     path,
                 )
         return rates
 
     def table(self) -> str:
-        """Every rate, grouped by block and kind.
+        """Format every rate, grouped by block and kind.
 
         >>> rates = Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
         >>> rates.values[:] = torch.tensor([0.5, -0.25, 0.0, 1.0])

@@ -1,4 +1,4 @@
-"""Whether learned rates help on clients that they were learned from; if not, what to return instead."""
+"""Check whether learned rates help on source clients, and choose what to return if they do not."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,34 +11,34 @@ from torch import Tensor
 from ttpfl.core.metric_sums import MetricSums
 
 ROUNDING = 1e-3
-"""The part of the loss that does not count as a difference."""
+"""Relative differences of the loss up to this size are ignored."""
 
 
 class Candidate(NamedTuple):
-    """Rates after so many rounds."""
+    """Rates after a number of rounds."""
 
     rounds: int
     values: Tensor
 
 
 class Kept(NamedTuple):
-    """Rates to go back to, and the loss with them minus that without, on their round's own cohort."""
+    """Rates to fall back to, and their loss minus that without adaptation, on the cohort of their round."""
 
     excess: float
     candidate: Candidate
 
 
 def keep(kept: dict[int, Kept], excess: float, candidate: Candidate) -> None:
-    """Keep the smallest excess of each span of rounds: 0, 1, 2 to 3, 4 to 7, 8 to 15, and so on.
+    """Keep the rates with the smallest excess in each span of rounds: 0, 1, 2 to 3, 4 to 7, 8 to 15, ...
 
-    Few rates are kept however long learning takes, and which ones does not depend on how long it will take.
-    Excesses of different cohorts are hard to compare (some cohorts have more to gain), so they only choose
-    within a span; what is returned is decided by `verdict`, on the same clients for all.
+    So few rates are kept, and which ones does not depend on the total number of rounds. Excesses of different
+    cohorts are hard to compare (some cohorts gain more), so they only decide within a span. `verdict` chooses
+    what to return, on the same clients for all.
 
     >>> kept = {}
     >>> for rounds, excess in enumerate([0.0, -0.1, -0.2, -0.3, -0.9, -0.5]):
     ...     keep(kept, excess, Candidate(rounds, torch.zeros(2)))
-    >>> [one.candidate.rounds for one in kept.values()]
+    >>> [best.candidate.rounds for best in kept.values()]
     [0, 1, 3, 4]
     """
     span = candidate.rounds.bit_length()
@@ -47,13 +47,13 @@ def keep(kept: dict[int, Kept], excess: float, candidate: Candidate) -> None:
 
 
 def returnable(begin: Tensor, kept: Mapping[int, Kept]) -> list[Candidate]:
-    """What can be gone back to: the rates to start with, and those that were kept."""
-    return [Candidate(0, begin), *(one.candidate for one in kept.values() if one.candidate.rounds)]
+    """List the rates to fall back to: the initial ones, and those that were kept."""
+    return [Candidate(0, begin), *(best.candidate for best in kept.values() if best.candidate.rounds)]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is returned, and how it compares with no adaptation on the source clients."""
+    """The rates to return, and how they compare with no adaptation on source clients."""
 
     chosen: Candidate
     last: Candidate
@@ -63,7 +63,7 @@ class Verdict:
     adapted_last: MetricSums
 
     def recorded(self, clients: int) -> dict[str, Any]:
-        """Plain numbers, to be kept with the rates: what was found on so many clients."""
+        """Plain numbers to store with the rates; `clients` is the number of clients in the check."""
         return {
             "clients": clients,
             "round": self.chosen.rounds,
@@ -75,34 +75,35 @@ class Verdict:
 
     @property
     def warning(self) -> str | None:
-        """What the user must know; None if the last round's rates help."""
+        """Warning for the user; None if the rates of the last round help."""
         if not worse(self.plain, self.adapted_last):
             return None
-        said = (
+        problem = (
             f"the rates of the last round ({self.last.rounds}) are worse than no adaptation on the clients "
-            f"that they were learned from ({_shown(self.adapted_last)}; no adaptation: {_shown(self.plain)})"
+            f"they were learned from ({_shown(self.adapted_last)}; no adaptation: {_shown(self.plain)})"
         )
-        again = "lower lr, and learn again"
+        remedy = "lower lr and learn again"
         if self.chosen.rounds == self.last.rounds:
-            return f"{said}, and no earlier ones are better: do not use them; {again}"
-        returned = f"{said}. Those of round {self.chosen.rounds} are returned ({_shown(self.adapted)})"
+            return f"{problem}, and no earlier rates are better: do not use them; {remedy}"
+        fallback = f"{problem}. The rates of round {self.chosen.rounds} are returned ({_shown(self.adapted)})"
         if worse(self.plain, self.adapted):
-            return f"{returned}, the best, but worse than none as well: do not use them; {again}"
+            return f"{fallback}, which are the best, but worse than none as well: do not use them; {remedy}"
         if not self.chosen.values.any():
-            return f"{said}. Those of earlier rounds are no better, so rates of zero are returned: {again}"
-        return f"{returned}; lower lr for better ones"
+            return f"{problem}. No earlier rates are better, so rates of zero are returned: {remedy}"
+        return f"{fallback}; lower lr for better ones"
 
 
 def verdict(last: Candidate, others: Iterable[Candidate], judge: Callable[[Tensor], MetricSums]) -> Verdict:
-    """Return the last rates unless they are worse than none; then the best of all, on the same clients.
+    """Choose the last rates, or the best of all if the last are worse than no adaptation.
 
-    The best has the smallest loss among those that are not worse than no adaptation; among all, if all are.
+    The best have the smallest loss among those that are not worse than no adaptation, or among all if all
+    are worse.
 
     Args:
-        last: what learning ended with.
-        others: earlier rates to go back to.
-        judge: loss and accuracy over the clients of the check after adaptation with rates of these values;
-            without adaptation for zeros. It is called for the others only if the last are worse.
+        last: rates of the last round.
+        others: earlier rates to fall back to.
+        judge: computes loss and accuracy after adaptation with rates of these values, on the clients of the
+            check; without adaptation for zeros. Called for `others` only if `last` is worse.
 
     >>> import torch
     >>> losses = {0.0: 2.0, 1.0: 1.5, 9.0: 4.0}
@@ -112,16 +113,17 @@ def verdict(last: Candidate, others: Iterable[Candidate], judge: Callable[[Tenso
     (1, 1)
     """
     plain = judge(torch.zeros_like(last.values))
-    seen = [(last, judge(last.values))]
-    if worse(plain, seen[0][1]):
-        seen += [(other, judge(other.values)) for other in others]
-    helps = [one for one in seen if not worse(plain, one[1])]
-    chosen, adapted = min(helps or seen, key=lambda one: _loss(one[1]))
-    return Verdict(chosen, last, plain, adapted, seen[0][1])
+    adapted_last = judge(last.values)
+    judged = [(last, adapted_last)]
+    if worse(plain, adapted_last):
+        judged += [(other, judge(other.values)) for other in others]
+    helpful = [(candidate, sums) for candidate, sums in judged if not worse(plain, sums)]
+    chosen, adapted = min(helpful or judged, key=lambda pair: _loss(pair[1]))
+    return Verdict(chosen, last, plain, adapted, adapted_last)
 
 
 def worse(plain: MetricSums, adapted: MetricSums) -> bool:
-    """Whether the loss is larger by more than a thousandth, or the accuracy smaller by two standard errors.
+    """Whether the loss is more than 0.1 % larger, or the accuracy more than two standard errors smaller.
 
     >>> plain = MetricSums(samples=1000, loss=500.0, right=889)
     >>> worse(plain, MetricSums(1000, 400.0, 880)), worse(plain, MetricSums(1000, 400.0, 760))
@@ -134,14 +136,14 @@ def worse(plain: MetricSums, adapted: MetricSums) -> bool:
         return True
     if plain.right is None or plain.accuracy is None or adapted.accuracy is None:
         return False
-    about = (plain.right + 1) / (plain.samples + 2)  # never 0 or 1, where the error would be 0
-    return plain.accuracy - adapted.accuracy > 2 * sqrt(about * (1 - about) / max(1, plain.samples))
+    estimate = (plain.right + 1) / (plain.samples + 2)  # never 0 or 1, where the error would be 0
+    return plain.accuracy - adapted.accuracy > 2 * sqrt(estimate * (1 - estimate) / max(1, plain.samples))
 
 
-def _loss(tally: MetricSums) -> float:
-    return tally.mean_loss if isfinite(tally.mean_loss) else float("inf")
+def _loss(sums: MetricSums) -> float:
+    return sums.mean_loss if isfinite(sums.mean_loss) else inf
 
 
-def _shown(tally: MetricSums) -> str:
-    accuracy = "" if tally.accuracy is None else f", accuracy {tally.accuracy:.1%}"
-    return f"loss {tally.mean_loss:.4g}{accuracy}"
+def _shown(sums: MetricSums) -> str:
+    accuracy = "" if sums.accuracy is None else f", accuracy {sums.accuracy:.1%}"
+    return f"loss {sums.mean_loss:.4g}{accuracy}"

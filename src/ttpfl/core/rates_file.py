@@ -1,7 +1,7 @@
-"""The rates file: a safetensors file with one tensor and a JSON card that says what it is.
+"""The rates file: a safetensors file with the tensor `rates` and a JSON card that describes it.
 
-Layout: tensor `rates` (float32, one number per rate); metadata key `ttpfl` with the card. The card
-holds a checksum over itself and the tensor, since safetensors has none.
+The tensor is float32 with one number per rate. The card is under the metadata key `ttpfl`. It has a checksum
+over itself and the tensor, since safetensors has none.
 """
 
 import json
@@ -25,15 +25,15 @@ from ttpfl.util.reading import parse_json, regular_size
 
 FORMAT = "ttpfl.rates"
 VERSION = 1
-LARGEST = 64 * 2**20  # bytes; a real file has a few thousand
+LARGEST = 64 * 2**20  # bytes; a typical file has a few thousand
 
 _RATES_FIELDS = ("granularity", "only", "mode", "fingerprint", "weights_hash", "learned")
-_UNNAMED = ""  # the checksum covers the only tensor without its name
+_UNNAMED = ""  # the checksum does not include the tensor's name
 _MODULE_FIELDS = ("name", "shape", "kind", "block", "statistic", "nonnegative")
 
 
 def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Write the fields of `Rates`, and the rates' names, to `path` in one step."""
+    """Write the fields of `Rates` and the names of the rates to `path` atomically."""
     values = fields["values"].detach().to("cpu", torch.float32).contiguous()
     card: dict[str, Any] = {name: fields[name] for name in _RATES_FIELDS}
     card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(names)}
@@ -45,38 +45,36 @@ def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[
 
 
 def read(path: str | PathLike[str]) -> dict[str, Any]:
-    """The fields of the `Rates` in the file at `path`; a RatesFileError if it is not a sound one."""
-    size = regular_size(path)  # missing files and directories get the system's own words
+    """Read the fields of `Rates` from `path`; raise a RatesFileError if it is not a valid rates file."""
+    size = regular_size(path)  # missing files and directories raise the system's error
     if size > LARGEST:
         raise RatesFileError(f"{path} is too large for a rates file ({size} bytes)")
     try:
         with safe_open(path, framework="pt") as file:
             card = parse_json((file.metadata() or {})["ttpfl"])
             if card.get("format") in (None, "ttpfl.model") and "rates" not in file.keys():  # noqa: SIM118
-                raise RatesFileError("is a model file, not a rates file: give the result of `ttpfl learn`")
+                raise RatesFileError("is a model file, not a rates file: pass the result of `ttpfl learn`")
             values = file.get_tensor("rates")
         return _fields(card, values)
     except RatesFileError as error:
         raise RatesFileError(f"{path} {error}") from None
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise RatesFileError(
-            f"{path} is not a sound rates file ({type(error).__name__}: {error}): "
-            "get it again from where it was learned"
+            f"{path} is not a valid rates file ({type(error).__name__}: {error}): "
+            "copy it again from where it was learned"
         ) from error
 
 
 def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
     if card["format"] != FORMAT:
-        raise RatesFileError(f"is no rates file but {card['format']!r}")
+        raise RatesFileError(f"is not a rates file but {card['format']!r}")
     if card["version"] != VERSION:
-        raise RatesFileError(
-            f"has format version {card['version']!r}; this library reads {VERSION}: upgrade ttpfl"
-        )
+        raise RatesFileError(f"has format version {card['version']!r}, not {VERSION}: upgrade ttpfl")
     if not is_sound(card, {_UNNAMED: values}):
-        raise RatesFileError("is damaged (its checksum does not match): get it again")
+        raise RatesFileError("is damaged (its checksum does not match): copy it again")
     modules = tuple(_module(*row) for row in card["modules"])
     if values.dtype != torch.float32 or len({spec.name for spec in modules}) != len(modules):
-        raise RatesFileError("holds values that are not float32, or a module twice")
+        raise RatesFileError("has values that are not float32, or lists a module twice")
     if "account" in card:
         account = Account.from_json(card["account"])
     else:
@@ -88,7 +86,7 @@ def _module(
     name: str, shape: list[int], kind: str, block: str, statistic: bool, nonnegative: bool
 ) -> ModuleSpec:
     texts, flags = (name, kind, block), (statistic, nonnegative)
-    sound = all(isinstance(text, str) for text in texts) and all(isinstance(flag, bool) for flag in flags)
-    if not sound or not all(isinstance(side, int) and side >= 0 for side in shape):
-        raise RatesFileError(f"describes a module in a way that makes no sense: {name!r}")
+    valid = all(isinstance(text, str) for text in texts) and all(isinstance(flag, bool) for flag in flags)
+    if not valid or not all(isinstance(side, int) and side >= 0 for side in shape):
+        raise RatesFileError(f"has an invalid description of module {name!r}")
     return ModuleSpec(name, tuple(shape), kind, block, statistic, nonnegative)

@@ -1,4 +1,4 @@
-"""Rates for people: a summary by block and kind, and the full listing."""
+"""Rates as text: a summary by block and kind, and the full listing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,21 +10,17 @@ BAR = 12  # characters on each side of zero
 
 
 def summary(modules: Sequence[ModuleSpec], rates: Mapping[str, Tensor]) -> str:
-    """The mean rate of each kind of module (columns) in each block (rows)."""
-    kinds = list(dict.fromkeys(spec.kind for spec in modules))
-    blocks = list(dict.fromkeys(spec.block for spec in modules))
-    rows = [["block", *kinds]]
-    for block in blocks:
-        cells = [
-            _mean(float(rates[s.name]) for s in modules if (s.block, s.kind) == (block, kind))
-            for kind in kinds
-        ]
-        rows.append([block, *cells])
-    return "\n".join(_aligned(rows))
+    """Mean rate of each kind of module (columns) in each block (rows)."""
+    cells: dict[tuple[str, str], list[float]] = {}
+    for spec in modules:
+        cells.setdefault((spec.block, spec.kind), []).append(float(rates[spec.name]))
+    blocks, kinds = dict.fromkeys(block for block, _ in cells), dict.fromkeys(kind for _, kind in cells)
+    rows = [[block, *(_mean(cells.get((block, kind))) for kind in kinds)] for block in blocks]
+    return _aligned([["block", *kinds], *rows])
 
 
 def listing(groups: Mapping[str, Sequence[ModuleSpec]], values: Tensor) -> str:
-    """Every rate with a bar, under its block, sorted by kind."""
+    """List every rate with a bar, under its block, sorted by kind."""
     largest = max((abs(float(value)) for value in values), default=0.0)
     entries = [
         (_shared(spec.block for spec in specs), _shared(spec.kind for spec in specs), name, float(value))
@@ -36,16 +32,15 @@ def listing(groups: Mapping[str, Sequence[ModuleSpec]], values: Tensor) -> str:
     rows = [
         [block, name, kind, f"{value:+.4g}", _bar(value, largest)] for block, kind, name, value in entries
     ]
-    return "\n".join(_aligned([["block", "name", "kind", "rate", ""], *rows]))
+    return _aligned([["block", "name", "kind", "rate", ""], *rows])
 
 
 def _shared(values: Iterable[str]) -> str:
-    different = set(values)
-    return different.pop() if len(different) == 1 else "*"
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else "*"
 
 
-def _mean(values: Iterable[float]) -> str:
-    values = list(values)
+def _mean(values: Sequence[float] | None) -> str:
     return f"{sum(values) / len(values):+.3g}" if values else ""
 
 
@@ -55,8 +50,8 @@ def _bar(value: float, largest: float) -> str:
     return f"{left:>{BAR}}|{right}"
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    )

@@ -1,9 +1,9 @@
-"""The one way to call a model: on a copy of a batch, in the fastest memory layout that the model takes.
+"""Every forward pass: on a copy of the batch, in the fastest memory layout that the model supports.
 
-Convolutions are about twice as fast on a CPU where images are channels last, but some models cannot process
-such images: they flatten maps with `view`, or look at strides. A runner tries one layout after the other and
-remembers, for each kind of images, the first that works. What is computed for a batch never depends on the
-batches before. Whatever a model raises becomes a `BatchError` that names the batch.
+On a CPU, convolutions are about twice as fast on channels-last images, but some models do not support them:
+they flatten maps with `view`, or depend on strides. A runner tries one layout after the other and remembers
+the first that works, for each mode and image shape. The result for a batch never depends on earlier batches.
+Errors of the model become a `BatchError` that names the batch.
 """
 
 import copy
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -26,20 +27,20 @@ from ttpfl.util.randomness import seeded
 log = logging.getLogger("ttpfl")
 
 Layout = Callable[[Tensor], Tensor]
-Kind = tuple[bool, bool, tuple[torch.Size, ...]]  # fast or plain, training or not, the shapes of images
+Kind = tuple[bool, bool, tuple[torch.Size, ...]]  # fast or plain, training or evaluation, image shapes
 Overrides = Callable[[Layout], AbstractContextManager[Any]]
 Place = tuple[dict[str, Any], str]
-# What a model that cannot process a batch may raise.
+# Errors that models raise if they cannot process a batch.
 MODEL_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
 def as_given(tensor: Tensor) -> Tensor:
-    """A copy of `tensor` in its own layout."""
+    """Copy `tensor` in its own layout."""
     return tensor.clone()
 
 
 def contiguous(tensor: Tensor) -> Tensor:
-    """A copy of `tensor` in torch's default layout, which every model takes."""
+    """Copy `tensor` to torch's default layout, which every model supports."""
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
@@ -48,12 +49,12 @@ FAST: Sequence[Layout] = (channels_last, as_given, contiguous)
 
 
 class Runner:
-    """Calls `model` on batches, which stay as they are.
+    """Calls `model` on copies of batches.
 
     Args:
-        model: its mode, training or evaluation, is the caller's choice.
-        readout: from the model's output to logits; `logits_of` if None.
-        without_traces: hand the random state, and buffers that a pass writes to, back as they were.
+        model: in training or evaluation mode, as the caller sets it.
+        readout: maps the model's output to logits; `logits_of` if None.
+        without_traces: restore the random state, and buffers that a pass writes to.
 
     >>> class Viewing(nn.Conv2d):
     ...     def forward(self, x):
@@ -71,16 +72,16 @@ class Runner:
         self._effects = _SideEffects(model) if without_traces else None
 
     def plain(self, inputs: Inputs) -> Tensor:
-        """The logits by the model's own operations: the same bits as those of a call by hand."""
+        """Compute the logits with the model's own operations: the same bits as calling the model directly."""
         self.rehearse(inputs)
         return self._run(PLAIN, inputs, nullcontext)
 
     def rehearse(self, inputs: Inputs) -> None:
-        """Find out about side effects, if nothing is known yet.
+        """Detect side effects, unless they are already known.
 
-        That takes a pass of its own, since watching changes what some layers compute.
+        This takes a separate pass, since watching changes the computation of some layers.
         """
-        if self._effects is not None and not self._effects.known:
+        if self._effects is not None and not self._effects.detected:
             with torch.no_grad():
                 self._run(PLAIN, inputs, nullcontext)
 
@@ -91,13 +92,13 @@ class Runner:
         narrow: Narrow = part_that_sees_data,
         before_attempt: Callable[[], None] = lambda: None,
     ) -> Tensor:
-        """The logits in the fastest way known: rounding errors of the same size, but not the same ones.
+        """Compute the logits as fast as possible: rounding errors differ from `plain`, but are as small.
 
         Args:
-            inputs: what to call the model with.
-            rules: what to call in place of some of torch's functions.
-            narrow: gives the part of a kernel that sees data, for convolutions on small maps.
-            before_attempt: called before the pass, and again before each try in another layout.
+            inputs: arguments of the model.
+            rules: replacements of torch functions.
+            narrow: returns the part of a kernel that sees data, for convolutions on small maps.
+            before_attempt: called before the pass in each layout that is tried.
         """
 
         def overrides(layout: Layout) -> FastLayout:
@@ -107,7 +108,7 @@ class Runner:
         return self._run(FAST, inputs, overrides)
 
     def takes_channels_last(self, inputs: Inputs) -> bool:
-        """Whether `fast` computes such images in that layout; a trial finds out, if there were none yet."""
+        """Whether `fast` uses channels last for images of these shapes; unknown shapes are tried first."""
         kind = self._kind(FAST, inputs)
         if kind not in self._layouts:
             self._try(kind, FAST, inputs, lambda layout: FastLayout(layout is channels_last))
@@ -118,47 +119,45 @@ class Runner:
 
     def _run(self, layouts: Sequence[Layout], inputs: Inputs, overrides: Overrides) -> Tensor:
         kind = self._kind(layouts, inputs)
-        if self.model.training and kind not in self._layouts:  # a failed pass would count in BatchNorm
+        if self.model.training and kind not in self._layouts:  # a failed pass would change BatchNorm
             self._try(kind, layouts, inputs, overrides)
         start = layouts.index(self._layouts.get(kind, layouts[0]))
         attempt = partial(self._pass, self.model, inputs, overrides)
-        self._layouts[kind], logits = _first_that_works(layouts[start:], attempt)
+        self._layouts[kind], logits = _first_working(layouts[start:], attempt)
         return logits
 
     def _try(self, kind: Kind, layouts: Sequence[Layout], inputs: Inputs, overrides: Overrides) -> None:
-        """Find out which layout works and leave no traces: where a pass leaves some, it is on a copy."""
+        """Find the layout that works without side effects, on a copy if a pass has any."""
         leaves_traces = self._effects is None
         model = copy.deepcopy(self.model) if leaves_traces else self.model
         with torch.no_grad(), seeded(0) if leaves_traces else nullcontext():
             attempt = partial(self._pass, model, inputs, overrides)
-            self._layouts[kind], _ = _first_that_works(layouts, attempt)
+            self._layouts[kind], _ = _first_working(layouts, attempt)
 
     def _pass(self, model: nn.Module, inputs: Inputs, overrides: Overrides, layout: Layout) -> Tensor:
         with _translated_errors(inputs):
             with self._effects.undone() if self._effects else nullcontext(), overrides(layout):
-                own = inputs.map(layout)  # a model may work on it in place
-                output = model(*own.args, **own.kwargs)
+                copied = inputs.map(layout)  # a model may change its inputs in place
+                output = model(*copied.args, **copied.kwargs)
             logits = logits_of(output) if self._readout is None else self._readout(output)
         if not isinstance(logits, Tensor):
-            raise BatchError(f"logits= gives a {type(logits).__name__}: it must give a tensor")
+            raise BatchError(f"logits= returns a {type(logits).__name__}: it must return a tensor")
         return logits
 
 
-def _first_that_works(
-    layouts: Sequence[Layout], attempt: Callable[[Layout], Tensor]
-) -> tuple[Layout, Tensor]:
-    *others, last = layouts
-    for layout in others:
+def _first_working(layouts: Sequence[Layout], attempt: Callable[[Layout], Tensor]) -> tuple[Layout, Tensor]:
+    *preferred, last = layouts
+    for layout in preferred:
         try:
             return layout, attempt(layout)
         except BatchError as error:
-            log.info("trying another memory layout than %s: %s", layout.__name__, error)
+            log.info("memory layout %s failed, trying another one: %s", layout.__name__, error)
     return last, attempt(last)
 
 
 @contextmanager
 def _translated_errors(inputs: Inputs) -> Iterator[None]:
-    """While open, what a model raises becomes a BatchError that names the batch."""
+    """Turn errors of the model into a BatchError that names the batch."""
     try:
         yield
     except (TtpflError, torch.OutOfMemoryError):
@@ -168,25 +167,29 @@ def _translated_errors(inputs: Inputs) -> Iterator[None]:
 
 
 class _SideEffects:
-    """What a model's evaluation pass does beside computing: it may draw random numbers, and write to buffers.
+    """Side effects of a model's evaluation pass: drawing random numbers and writing to buffers.
 
-    The first pass is watched to find out. Most models do neither, and to restore the random state for no
-    reason would rewind what other threads draw.
+    The first pass is watched to detect them. Most models have none, and restoring the random state without
+    need would rewind the random numbers of other threads.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.known = False  # a pass that failed does not tell what would have come after
+        self.detected = False  # stays False after a failed pass, which may have missed some
         self._model, self._draws = model, True
         self._buffers: list[_KeptBuffer] = []  # all of them, if the model writes to any
-        tensors = (tensor for group in (model.parameters(), model.buffers()) for tensor in group)
-        self._generator = _generator(next(tensors, torch.empty(0)).device)
+        device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
+        on_gpu = device.type == "cuda"
+        self._generator = torch.cuda.default_generators[device.index] if on_gpu else torch.default_generator
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Around one pass, after which the random state and all buffers are as before."""
-        watch = None if self.known else DrawWatch()
+        """Restore the random state and all buffers after one pass."""
+        watch = None if self.detected else DrawWatch()
         if watch is not None:
-            self._buffers = [_KeptBuffer(*place) for place in _buffer_places(self._model)]
+            stores = [layer._buffers for layer in self._model.modules()]
+            self._buffers = [
+                _KeptBuffer(store, key) for store in stores for key in store if store[key] is not None
+            ]
         state = self._generator.get_state() if self._draws else None
         try:
             with watch or nullcontext():
@@ -197,13 +200,13 @@ class _SideEffects:
             if drew and state is not None:
                 self._generator.set_state(state)
             wrote = [buffer.restore() for buffer in self._buffers]
-        if not self.known:
-            self.known, self._draws = True, drew
+        if not self.detected:
+            self.detected, self._draws = True, drew
             self._buffers = self._buffers if any(wrote) else []
 
 
 class _KeptBuffer:
-    """A buffer as it was before a pass."""
+    """A buffer and its content before a pass."""
 
     def __init__(self, store: dict[str, Any], key: str) -> None:
         self.store, self.key = store, key
@@ -212,22 +215,10 @@ class _KeptBuffer:
         self.content = self.tensor.clone()
 
     def restore(self) -> bool:
-        """Undo what the pass did to it; whether there was anything."""
+        """Restore the buffer; return whether the pass had changed it."""
         if self.store.get(self.key) is self.tensor and self.tensor._version == self.version:
             return False
         self.store[self.key] = self.tensor
         self.tensor.detach().copy_(self.content)
         self.version = self.tensor._version
         return True
-
-
-def _buffer_places(model: nn.Module) -> Iterator[Place]:
-    for layer in model.modules():
-        for key, buffer in layer._buffers.items():
-            if buffer is not None:
-                yield layer._buffers, key
-
-
-def _generator(device: torch.device) -> torch.Generator:
-    """The one that models on this device draw from."""
-    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator

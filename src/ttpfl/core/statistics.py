@@ -1,9 +1,10 @@
-"""Running statistics of normalisation layers: what a batch says about them, and their gradient.
+"""Running statistics of normalisation layers: their values on a batch, and their gradient.
 
-A layer's *rule* gives the batch statistic for each of its running buffers. Rules are found by layer
-type; `statistics_rule` adds one.
+A layer's *rule* computes the batch statistic for each of its running buffers. Rules are looked up by layer
+type; `statistics_rule` registers one.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ Rule = Callable[[nn.Module, Tensor], tuple[Tensor, ...] | None]
 
 
 class StatisticsRule(NamedTuple):
-    """How one layer type's running buffers follow the layer's input."""
+    """How the running buffers of a layer type depend on the layer's input."""
 
     buffers: tuple[str, ...]
     nonnegative: tuple[str, ...]
@@ -34,10 +35,10 @@ def statistics_rule(
 ) -> Callable[[Rule], Rule]:
     """Register the decorated function as the rule for these layer types and their subclasses.
 
-    The function gets the layer and its input and returns one batch statistic per buffer, in order, or
-    None where the batch is too small to have any (the buffers then stay as they are). Buffers named in
-    `nonnegative` are kept from falling below zero when they adapt. The layer's evaluation-mode
-    forward pass must be differentiable in its buffers; for torch's own layers that is taken care of.
+    The function receives the layer and its input. It returns one batch statistic per buffer, in order, or
+    None if the batch is too small (the buffers then stay unchanged). Buffers in `nonnegative` are clamped
+    at zero when they adapt. The layer's evaluation-mode forward pass must be differentiable in its buffers;
+    torch's layers are handled automatically.
 
     >>> class RmsNorm(nn.Module):
     ...     def __init__(self, features):
@@ -74,16 +75,14 @@ def batch_moments(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor] | None:
 
 @statistics_rule(_InstanceNorm)
 def instance_moments(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The mean over the batch of each image's own mean and unbiased variance, per channel."""
+    """Mean and unbiased variance of each image, averaged over the batch, per channel."""
     moments = _moments(x, tuple(range(2, x.ndim)))
     return moments and (moments[0].mean(0), moments[1].mean(0))
 
 
 def _moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
     # Two passes: as exact as torch.var_mean, and several times faster on a CPU.
-    count = 1
-    for dim in dims:
-        count *= x.shape[dim]
+    count = math.prod(x.shape[dim] for dim in dims)
     if count < 2:
         return None
     x = at_least_float32(x)
@@ -93,7 +92,7 @@ def _moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """`tensor`, in float32 if it is of half precision."""
+    """Return `tensor`, converted to float32 if it has half precision."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
@@ -109,24 +108,21 @@ def batch_norm(
 ) -> Tensor:
     """`F.batch_norm`, bit for bit, but differentiable in the running statistics.
 
-    With y = weight * (x - mean) / sqrt(var + eps) + bias, the derivative in `mean` is that in `bias`
-    times -weight / sqrt(var + eps), and the derivative in `var` is that in `weight` times
+    With y = weight * (x - mean) / sqrt(var + eps) + bias, the derivative in `mean` is the one in `bias` times
+    -weight / sqrt(var + eps), and the derivative in `var` is the one in `weight` times
     -weight / (2 (var + eps)). So zeros that carry the gradient are added to `bias` and `weight`.
     """
-    if running_mean is None or running_var is None:
-        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    if training:  # the stored statistics do not matter
-        stored = (running_mean.detach(), running_var.detach())
-        return F.batch_norm(input, *stored, weight, bias, training, momentum, eps)
-    if running_mean.requires_grad or running_var.requires_grad:
+    if running_mean is not None and running_var is not None:
         mean, var = running_mean.detach(), running_var.detach()
-        scale = torch.ones_like(var) if weight is None else weight
-        shift = torch.zeros_like(mean) if bias is None else bias
-        slope = scale.detach()
-        bias = shift - slope * torch.rsqrt(var + eps) * (running_mean - mean)
-        weight = scale - slope / (2 * (var + eps)) * (running_var - var)
+        # In training mode the output does not depend on the running statistics.
+        if not training and (running_mean.requires_grad or running_var.requires_grad):
+            scale = torch.ones_like(var) if weight is None else weight
+            shift = torch.zeros_like(mean) if bias is None else bias
+            slope = scale.detach()
+            bias = shift - slope * torch.rsqrt(var + eps) * (running_mean - mean)
+            weight = scale - slope / (2 * (var + eps)) * (running_var - var)
         running_mean, running_var = mean, var
-    return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 def torch_batch_norm(
@@ -141,7 +137,7 @@ def torch_batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """`batch_norm` in the place of `torch.batch_norm`, which has another order of arguments."""
+    """Call `batch_norm` with the arguments of `torch.batch_norm`, which have another order."""
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -155,7 +151,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """`F.instance_norm`, which with stored statistics is nothing but batch normalisation."""
+    """`F.instance_norm`; with running statistics it is the same as batch normalisation."""
     if use_input_stats:
-        return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+        return F.instance_norm(input, running_mean, running_var, weight, bias, True, momentum, eps)
     return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)

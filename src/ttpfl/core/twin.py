@@ -1,6 +1,6 @@
-"""A private twin of the user's model, in evaluation mode, whose tensors can be moved for one pass.
+"""A private copy of the user's model, in evaluation mode, whose tensors can be moved for one pass.
 
-All computing happens in the twin, so the user's model is never touched.
+All passes use the twin, so the user's model is never changed.
 """
 
 import copy
@@ -8,17 +8,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ttpfl.core.convolution import Narrow, Taps
+from ttpfl.core.convolution import Narrow, Taps, part_that_sees_data
 from ttpfl.core.inputs import Inputs
 from ttpfl.core.network import ModuleSpec, configuration, uncompiled, weights_hash
 from ttpfl.core.outputs import Readout
-from ttpfl.core.runner import Place, Runner
+from ttpfl.core.runner import Place, Runner, contiguous
 from ttpfl.core.statistics import StatisticsRule, rule_for
 from ttpfl.core.torch_overrides import DIFFERENTIABLE_STATISTICS, channels_last
 from ttpfl.errors import ModelError
@@ -26,26 +26,26 @@ from ttpfl.errors import ModelError
 
 @dataclass(frozen=True)
 class Moved:
-    """Tensors to compute with instead of the model's own: whole ones, and windows of kernels."""
+    """Tensors that replace those of the model: whole ones, and windows of kernels."""
 
     whole: Mapping[str, Tensor] = field(default_factory=dict)
     windows: Mapping[str, tuple[Taps, Tensor]] = field(default_factory=dict)
 
     def leaves(self) -> dict[str, Tensor]:
-        """Every tensor in here, by name, ready to get a gradient."""
+        """Every tensor by name, with `requires_grad` on."""
         tensors = {**self.whole, **{name: window for name, (_, window) in self.windows.items()}}
         return {name: tensor.requires_grad_() for name, tensor in tensors.items()}
 
 
 @dataclass
 class PassRecord:
-    """What is to be noted in a pass: batch statistics by buffer, and the windows of kernels used."""
+    """What to record during a pass: batch statistics by buffer, and the windows of kernels that were used."""
 
     statistics: dict[str, list[Tensor]]
     windows: set[tuple[str, Taps]] = field(default_factory=set)
 
     def clear(self) -> None:
-        """Forget a pass that failed."""
+        """Discard what a failed pass recorded."""
         self.windows.clear()
         for values in self.statistics.values():
             values.clear()
@@ -53,23 +53,23 @@ class PassRecord:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Gradients on, whatever the caller's mode."""
-    cached = torch.is_autocast_cache_enabled()
+    """Enable gradients regardless of the caller's mode."""
+    cache_enabled = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)  # it would keep every moved weight
     try:
         with torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
-        torch.set_autocast_cache_enabled(cached)
+        torch.set_autocast_cache_enabled(cache_enabled)
 
 
 class Twin:
-    """A private evaluation-mode copy of `model`; later changes of the model do not reach it.
+    """A private evaluation-mode copy of `model`, independent of later changes of the model.
 
     Args:
         model: the user's model.
-        movable: the tensors that will move; gradients are computed for these alone.
-        readout: from the model's output to logits; `logits_of` if None.
+        movable: the tensors that move; only these get gradients.
+        readout: maps the model's output to logits; `logits_of` if None.
     """
 
     def __init__(
@@ -85,31 +85,30 @@ class Twin:
         self.parameters = dict(self.model.named_parameters())
         for name, parameter in self.parameters.items():
             parameter.requires_grad_(name in self.specs)
-        own = {**self.parameters, **dict(self.model.named_buffers())}
-        # The same tensors, apart from autograd.
-        self.tensors = {name: tensor.detach() for name, tensor in own.items()}
+        originals = {**self.parameters, **dict(self.model.named_buffers())}
+        # The same memory, without autograd.
+        self.tensors = {name: tensor.detach() for name, tensor in originals.items()}
         self.device = next(iter(self.tensors.values()), torch.empty(0)).device
-        self._places = _places(self.model, {name: own[name] for name in self.specs})
+        self._places = _places(self.model, {name: originals[name] for name in self.specs})
         self._windows: dict[tuple[str, Taps], Tensor] = {}
         self.runner = Runner(self.model, self.readout, without_traces=True)
-        for name in ("content", "relaid"):
+        for name in ("content", "in_channels_last"):
             self.__dict__.pop(name, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies are built anew: in a plain one, `tensors` would no longer be the parameters' memory."""
+        """Rebuild copies: in a plain copy, `tensors` would not share the memory of the parameters."""
         return Twin, (self.model, tuple(self.specs.values()), self.readout)
 
     @cached_property
     def content(self) -> str:
-        """A hash of the weights and of everything else that is known to shape the computation."""
+        """Hash of the weights, and a description of every layer."""
         return weights_hash(self.model) + configuration(self.model)
 
     @cached_property
     def in_channels_last(self) -> dict[str, Tensor]:
-        """The tensors that move, kernels of convolutions in the layout that their directions come in.
+        """Tensors that move, with convolution kernels in the channels-last layout, like their directions.
 
-        For `fast` alone, and the same numbers: adding tensors of two layouts, and turning kernels round in
-        every pass, takes longer.
+        Only for `fast`: adding tensors of different layouts, or converting kernels in every pass, is slower.
         """
         return {
             name: channels_last(self.tensors[name]) if len(spec.shape) == 4 else self.tensors[name]
@@ -123,46 +122,42 @@ class Twin:
             self._index_tensors()
 
     def window(self, name: str, taps: Taps) -> Tensor:
-        """The named kernel's window as a leaf tensor of its own; made once."""
+        """Return the window of the named kernel as a leaf tensor, created once."""
         if (name, taps) not in self._windows:
             window = taps.of(self.tensors[name]).contiguous()
             self._windows[name, taps] = window.requires_grad_(name in self.specs)
         return self._windows[name, taps]
 
     def plain(self, inputs: Inputs, moved: Moved | None = None) -> Tensor:
-        """The logits by the model's own operations, so with the same bits for the same tensors."""
-        self.runner.rehearse(inputs)  # what it writes is seen, and kept, where nothing is moved
+        """Compute the logits with the model's own operations: equal tensors give equal bits."""
+        self.runner.rehearse(inputs)  # detects writes to buffers before anything is moved
         with self._holding(moved or Moved()):
             return self.runner.plain(inputs)
 
     def fast(self, inputs: Inputs, moved: Moved | None = None, record: PassRecord | None = None) -> Tensor:
-        """The logits in the fastest way known, differentiable in everything that moves.
+        """Compute the logits as fast as possible, differentiable in everything that moves.
 
-        Rounding errors are of the same size as the plain model's, but not the same ones.
+        Rounding errors are as small as those of `plain`, but not the same.
         """
         if moved is not None:
-            self.runner.takes_channels_last(inputs)  # found out, as in `plain`, where nothing is moved
+            self.runner.takes_channels_last(inputs)  # as in `plain`, before anything is moved
         moved, record = moved or Moved(), record or PassRecord({})
         narrow = self._narrow(moved, record.windows)
         with self._holding(Moved(moved.whole)), _watching(self.model, record.statistics):
             return self.runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, record.clear)
 
     def state_dict(self, moved: Moved) -> dict[str, Any]:
-        """The model's own state dict with the moved tensors in it, as copies."""
+        """Return the model's state dict with the moved tensors, as copies."""
         with self._holding(moved):
-            return {
-                key: value.clone(memory_format=torch.contiguous_format)
-                if isinstance(value, Tensor)
-                else value
-                for key, value in self.model.state_dict().items()
-            }
+            entries = self.model.state_dict().items()
+            return {key: contiguous(value) if isinstance(value, Tensor) else value for key, value in entries}
 
     @contextmanager
     def _holding(self, moved: Moved) -> Iterator[None]:
-        """While open, the model computes with these tensors instead of its own."""
-        own = [(store, key, store[key]) for name in moved.whole for store, key in self._places[name]]
-        # Windows are written into the twin's own kernels: the originals are kept anyway.
-        originals = [(name, taps, self.window(name, taps)) for name, (taps, _) in moved.windows.items()]
+        """Let the model use the moved tensors while open."""
+        originals = [(store, key, store[key]) for name in moved.whole for store, key in self._places[name]]
+        # Windows are written into the twin's kernels; their original values are kept in `_windows`.
+        windows = [(name, taps, self.window(name, taps)) for name, (taps, _) in moved.windows.items()]
         try:
             for name, tensor in moved.whole.items():
                 for store, key in self._places[name]:
@@ -171,9 +166,9 @@ class Twin:
                 taps.of(self.tensors[name]).copy_(window)
             yield
         finally:
-            for store, key, original in own:
+            for store, key, original in originals:
                 store[key] = original
-            for name, taps, window in originals:
+            for name, taps, window in windows:
                 taps.of(self.tensors[name]).copy_(window.detach())
 
     def _narrow(self, moved: Moved, used: set[tuple[str, Taps]]) -> Narrow:
@@ -182,75 +177,77 @@ class Twin:
         def narrow(weight: Tensor, taps: Taps | None) -> Tensor:
             name = names.get(id(weight))
             if name is not None and name in moved.windows:
-                own, window = moved.windows[name]
-                if own == taps:
+                moved_taps, window = moved.windows[name]
+                if moved_taps == taps:
                     return window
-                weight = embed(weight.detach(), own, window)
+                weight = embed(weight.detach(), moved_taps, window)
             elif name is not None and taps is not None:
                 used.add((name, taps))
                 return self.window(name, taps)
-            return weight if taps is None else taps.of(weight)
+            return part_that_sees_data(weight, taps)
 
         return narrow
 
 
 def embed(kernel: Tensor, taps: Taps, window: Tensor) -> Tensor:
-    """`kernel` with `window` in place of the taps (differentiable in the window)."""
-    whole = kernel.clone()
-    taps.of(whole).copy_(window)
-    return whole
+    """Copy `kernel` with `window` in place of the taps; differentiable in the window."""
+    copied = kernel.clone()
+    taps.of(copied).copy_(window)
+    return copied
 
 
 def _places(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, list[Place]]:
-    """Where the model keeps each of the tensors; a shared one has several places."""
-    of_tensor: dict[int, list[Place]] = {}
+    """Where the model stores each of the tensors; a shared tensor has several places."""
+    places: dict[int, list[Place]] = {}
     for layer in model.modules():
         for store in (layer._parameters, layer._buffers):
             for key, tensor in store.items():
-                of_tensor.setdefault(id(tensor), []).append((store, key))
-    return {name: of_tensor[id(tensor)] for name, tensor in tensors.items()}
+                places.setdefault(id(tensor), []).append((store, key))
+    return {name: places[id(tensor)] for name, tensor in tensors.items()}
 
 
 @contextmanager
-def _watching(model: nn.Module, seen: dict[str, list[Tensor]]) -> Iterator[None]:
-    """While open, adds the batch statistics of each buffer in `seen`, one entry per layer call."""
+def _watching(model: nn.Module, recorded: dict[str, list[Tensor]]) -> Iterator[None]:
+    """While open, record the batch statistics of each buffer in `recorded`, one entry per layer call."""
     with ExitStack() as hooks:
-        for path, layer in model.named_modules() if seen else ():
+        for path, layer in model.named_modules() if recorded else ():
             rule, prefix = rule_for(layer), f"{path}." if path else ""
-            if rule and any(prefix + buffer in seen for buffer in rule.buffers):
-                hook = _statistics_hook(rule, prefix, seen)
+            if rule and any(prefix + buffer in recorded for buffer in rule.buffers):
+                hook = partial(_record_statistics, rule, prefix, recorded)
                 hooks.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
         yield
 
 
-def _statistics_hook(rule: StatisticsRule, prefix: str, seen: dict[str, list[Tensor]]) -> Callable[..., None]:
-    @torch.no_grad()
-    def hook(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        x = args[0] if args else next(iter(kwargs.values()))
-        for buffer, value in zip(rule.buffers, rule.compute(layer, x.detach()) or (), strict=False):
-            if prefix + buffer in seen:
-                seen[prefix + buffer].append(value)
-
-    return hook
+@torch.no_grad()
+def _record_statistics(
+    rule: StatisticsRule,
+    prefix: str,
+    recorded: dict[str, list[Tensor]],
+    layer: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    x = args[0] if args else next(iter(kwargs.values()))
+    for buffer, value in zip(rule.buffers, rule.compute(layer, x.detach()) or (), strict=False):
+        if prefix + buffer in recorded:
+            recorded[prefix + buffer].append(value)
 
 
 def private_copy(model: nn.Module) -> nn.Module:
-    """A deep copy that shares nothing with `model`, without its gradients and without `torch.compile`.
+    """Copy a model deeply, without gradients and without `torch.compile`.
 
-    Compiled code is made for weights that stay what they are. Here they are others in every pass, for which
-    it would be compiled again and again.
+    Compiled code assumes constant weights: it would be compiled again for the moved weights of every pass.
     """
     model = uncompiled(model)
     memo: dict[int, Any] = {}
     with torch.inference_mode(False), torch.no_grad():
         for parameter in model.parameters():
-            own = nn.Parameter(parameter.clone(), requires_grad=False)
-            own.__dict__.update(parameter.__dict__)
-            memo[id(parameter)] = own
-        for buffer in model.buffers():
-            memo[id(buffer)] = buffer.clone()
+            copied = nn.Parameter(parameter.clone(), requires_grad=False)
+            copied.__dict__.update(parameter.__dict__)
+            memo[id(parameter)] = copied
+        memo.update((id(buffer), buffer.clone()) for buffer in model.buffers())
         for layer in model.modules():
-            # Most of a layer is empty dictionaries of hooks; deepcopy takes its time for each.
+            # Most of a layer is empty dictionaries of hooks, which deepcopy copies slowly.
             empty = (v for v in vars(layer).values() if type(v) is OrderedDict and not v)
             memo.update((id(hooks), OrderedDict()) for hooks in empty)
             memo[id(getattr(layer, "_compiled_call_impl", None))] = None  # of layer.compile()
@@ -258,7 +255,6 @@ def private_copy(model: nn.Module) -> nn.Module:
             return copy.deepcopy(model, memo)
         except Exception as error:
             raise ModelError(
-                f"the model ({type(model).__name__}) cannot be copied: {error}. Hand over the bare "
-                "nn.Module (not a distributed wrapper) and keep computed tensors, locks and open "
-                "files out of its attributes"
+                f"the model ({type(model).__name__}) cannot be copied: {error}. Pass the plain nn.Module, "
+                "not a distributed wrapper, and keep computed tensors, locks and open files out of attributes"
             ) from error

@@ -1,13 +1,7 @@
-"""What theory promises: the paper's bounds (its Section 5), for values of any size. No torch is needed."""
+"""The bounds in Section 5 of the paper, for values of any size, without torch."""
 
 from ttpfl.theory.convergence import Convergence, convergence_bound, largest_step
-from ttpfl.theory.generalisation import (
-    Ball,
-    Bound,
-    clients_needed,
-    epsilon_guaranteed,
-    generalisation_bound,
-)
+from ttpfl.theory.generalisation import Ball, Bound, clients_needed, epsilon_guaranteed, generalisation_bound
 
 __all__ = [
     "Ball",

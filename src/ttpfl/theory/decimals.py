@@ -1,7 +1,4 @@
-"""Numbers of any size.
-
-Decimal arithmetic has no largest number, in practice, and as many digits as an answer needs.
-"""
+"""Decimal arithmetic, for numbers of practically any size and any number of digits."""
 
 import math
 from collections.abc import Iterator
@@ -13,13 +10,13 @@ DIGITS = 50
 
 @contextmanager
 def decimals(digits: int = DIGITS) -> Iterator[None]:
-    """Decimal arithmetic as it is by default but for its digits, whatever the caller has set."""
+    """Use the default decimal context with a number of digits, whatever the caller has set."""
     with localcontext(Context(prec=digits)):
         yield
 
 
 def product(*factors: float) -> Decimal:
-    """Without overflow.
+    """Multiply without overflow.
 
     >>> product(1e300, 1e300).adjusted()  # the power of ten
     600

@@ -1,9 +1,8 @@
-"""How well errors at source clients foretell errors at new ones.
+"""The generalisation bound: how well errors at source clients predict errors at new ones.
 
-The error of a sample is one minus the predicted probability of its true class, so it lies between 0 and 1.
-`epsilon` is the difference between the mean error that was seen at the source clients, after adaptation, and
-the one to be expected at new clients. The bounds multiply numbers like 10^800 and 10^-900, so everything is
-computed as a logarithm.
+The error of a sample is one minus the predicted probability of its true class, between 0 and 1. `epsilon` is
+the difference between the mean error after adaptation at source clients and the expected one at new clients.
+The bounds multiply numbers like 10^800 and 10^-900, so everything is computed as a logarithm.
 """
 
 import math
@@ -20,7 +19,7 @@ DIFFERENCE = number("above 0 and at most 1", lambda epsilon: 0 < epsilon <= 1)  
 
 
 class Bound(NamedTuple):
-    """An upper bound of a probability, as its natural logarithm.
+    """The natural logarithm of an upper bound on a probability.
 
     >>> Bound(-math.log(4)).value
     0.25
@@ -32,7 +31,7 @@ class Bound(NamedTuple):
 
     @property
     def vacuous(self) -> bool:
-        """Whether it says nothing, because it is not below 1."""
+        """Whether the bound is not below 1, which says nothing."""
         return self.log >= 0
 
     @property
@@ -43,12 +42,12 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Ball:
-    """All rates of norm at most `radius`, and how much they can change what the network says.
+    """All rates of norm at most `radius`, and how much they can change the network's predictions.
 
     Args:
         modules: d, the number of rates.
         lipschitz: L, of the network's predicted probabilities in its weights.
-        direction: H, the largest norm of one module's direction, as `ttpfl.core.direction_norms` measures it.
+        direction: H, the largest norm of one module's direction; see `ttpfl.core.direction_norms`.
         radius: R, the largest norm of the rates.
 
     >>> Ball(modules=102, lipschitz=1, direction=-2, radius=1)
@@ -67,24 +66,23 @@ class Ball:
         POSITIVE.check(TheoryError, lipschitz=self.lipschitz, direction=self.direction, radius=self.radius)
 
     def log_points(self, epsilon: float) -> Decimal:
-        """Logarithm of how many rates stand for all: the nearest one's error is off by epsilon / 4 at most.
+        """Logarithm of the number of points that cover the ball up to an error of epsilon / 4.
 
-        The paper counts (12 L H R / epsilon)^d of them. A ball so small that this falls below 1 still needs
-        one point, not a fraction of one.
+        The paper has (12 L H R / epsilon)^d. Even a ball for which this is below 1 needs one point.
         """
         reach = product(12, self.lipschitz, self.direction, self.radius) / product(epsilon)
         return self.modules * max(reach, Decimal(1)).ln()
 
 
 def generalisation_bound(clients: int, batches: int, epsilon: float, ball: Ball | None = None) -> Bound:
-    """Bound of the probability that errors at source clients mislead by `epsilon` or more.
+    """Bound the probability that errors at source clients are off by `epsilon` or more.
 
     Args:
-        clients: N, source clients. More of them bring the bound down to zero.
-        batches: K, batches per client. More of them help a little, but not down to zero.
+        clients: N, number of source clients. The bound goes to zero with more of them.
+        batches: K, batches per client. More of them help a little, but the bound does not go to zero.
         epsilon: the difference of errors.
-        ball: the bound then holds for all these rates at once (Theorem 5.1), so also for those that were
-            learned on the same data; if None, for one choice of rates that was made before.
+        ball: the bound then holds for all these rates at once (Theorem 5.1), including those learned on the
+            same data; if None, it holds for rates that were chosen independently of the data.
 
     >>> round(generalisation_bound(clients=1000, batches=2, epsilon=0.1).value, 5)
     0.00418
@@ -100,7 +98,7 @@ def generalisation_bound(clients: int, batches: int, epsilon: float, ball: Ball 
 
 
 def clients_needed(batches: int, epsilon: float, failure: float, ball: Ball | None = None) -> int:
-    """The smallest number of source clients for which the bound is not above `failure`, exactly.
+    """Compute exactly the smallest number of source clients for which the bound is at most `failure`.
 
     >>> clients_needed(batches=2, epsilon=0.1, failure=0.05)
     639
@@ -117,16 +115,16 @@ def clients_needed(batches: int, epsilon: float, failure: float, ball: Ball | No
         with decimals(digits):
             start, slope = _line(batches, epsilon, ball)
             needed = (start - product(failure).ln()) / slope
-            # All digits but the last few are right: do they settle which whole number is next?
-            doubt = needed.scaleb(10 - digits)
-            least, most = math.ceil(needed - doubt), math.ceil(needed + doubt)
+            # All digits but the last few are correct. Use more if they do not determine the integer.
+            error = needed.scaleb(10 - digits)
+            least, most = math.ceil(needed - error), math.ceil(needed + error)
         if least == most:
             return least
         digits *= 2
 
 
 def epsilon_guaranteed(clients: int, batches: int, failure: float, ball: Ball | None = None) -> float:
-    """The smallest epsilon for which the bound is not above `failure`; from 1 on, it says nothing.
+    """Compute the smallest epsilon for which the bound is at most `failure`; from 1 on, it says nothing.
 
     >>> round(epsilon_guaranteed(clients=639, batches=2, failure=0.05), 4)
     0.1
@@ -138,9 +136,9 @@ def epsilon_guaranteed(clients: int, batches: int, failure: float, ball: Ball | 
     PROBABILITY.check(TheoryError, failure=failure)
     low, high = sys.float_info.min, sys.float_info.max
     with decimals():
-        wanted = product(failure).ln()
+        log_failure = product(failure).ln()
         while low < (middle := math.sqrt(low) * math.sqrt(high)) < high:
-            if _log_bound(clients, batches, middle, ball) <= wanted:
+            if _log_bound(clients, batches, middle, ball) <= log_failure:
                 high = middle
             else:
                 low = middle
@@ -153,10 +151,10 @@ def _log_bound(clients: int, batches: int, epsilon: float, ball: Ball | None) ->
 
 
 def _line(batches: int, epsilon: float, ball: Ball | None) -> tuple[Decimal, Decimal]:
-    """The bound's logarithm falls in a straight line with the number of clients: its start, and its slope.
+    """Intercept and slope of the bound's logarithm, which is linear in the number of clients.
 
-    For one choice of rates it is log 4 - 2 N K epsilon^2 / (sqrt(K) + 1)^2. For a ball, half of epsilon goes
-    into the way to the nearest of its points and back, and the bound is added up over all points.
+    For one choice of rates it is log 4 - 2 N K epsilon^2 / (sqrt(K) + 1)^2. For a ball, half of epsilon is
+    for the distance to the nearest point and back, and the bound is summed over all points.
     """
     start, tolerance = Decimal(4).ln(), product(epsilon)
     if ball is not None:

@@ -1,1 +1,1 @@
-"""Small helpers that stand alone: files, locks, threads, randomness, lookup."""
+"""Helpers without dependencies on the rest: files, locks, settings, threads, randomness."""

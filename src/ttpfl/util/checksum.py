@@ -1,7 +1,7 @@
-"""Checksums inside files: one rule for plain data and for tensors.
+"""Checksums in files, over plain data and tensors.
 
-A checksum finds damage: flipped bits, cut ends, edits by hand. It is no signature: whoever writes files can
-write a checksum, too.
+A checksum detects damage: flipped bits, truncation, manual edits. It is not a signature: anyone who can write
+the file can write a checksum.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ CHECKSUM = "checksum"
 
 
 def checksum(content: Any, tensors: "Mapping[str, Tensor] | None" = None) -> str:
-    """SHA-256 over plain data, then over tensors in the order of their names."""
+    """SHA-256 over plain data, then over tensors, sorted by name."""
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name, tensor in sorted((tensors or {}).items()):
         digest.update(name.encode())
@@ -29,42 +29,40 @@ def checksum(content: Any, tensors: "Mapping[str, Tensor] | None" = None) -> str
 
 
 def sealed(content: Mapping[str, Any], tensors: "Mapping[str, Tensor] | None" = None) -> dict[str, Any]:
-    """Plain data as it comes back from JSON, with a checksum over it and the tensors it describes.
+    """Return plain data as JSON represents it, with a checksum over it and the tensors it describes.
 
     >>> sealed({"accuracy": 0.607})["checksum"][:16]
     '4de688b1d28d78e1'
     """
-    plain = json.loads(json.dumps(content))  # tuples are lists there, and all keys are texts
+    plain = json.loads(json.dumps(content))  # turns tuples into lists and keys into strings
     return {**plain, CHECKSUM: checksum(plain, tensors)}
 
 
-def is_sound(found: Any, tensors: "Mapping[str, Tensor] | None" = None) -> bool:
-    """Whether `found` is what `sealed` made.
+def is_sound(content: Any, tensors: "Mapping[str, Tensor] | None" = None) -> bool:
+    """Whether the checksum added by `sealed` matches.
 
     >>> note = sealed({"accuracy": 0.607})
     >>> is_sound(note), is_sound({**note, "accuracy": 0.707})
     (True, False)
     """
-    if not isinstance(found, Mapping) or CHECKSUM not in found:
+    if not isinstance(content, Mapping) or CHECKSUM not in content:
         return False
-    rest = {name: value for name, value in found.items() if name != CHECKSUM}
+    plain = {name: value for name, value in content.items() if name != CHECKSUM}
     try:
-        return bool(found[CHECKSUM] == checksum(rest, tensors))
-    except (RecursionError, ValueError):  # nothing that we would have written
+        return bool(content[CHECKSUM] == checksum(plain, tensors))
+    except (RecursionError, ValueError):  # not written by `sealed`
         return False
 
 
 @cache
 def warn_of_old_format(place: str) -> None:
-    """Say once that nobody can tell whether a file, or what is in a folder, is as it was written."""
-    log.warning(
-        "%s was written by an earlier version, without a checksum: damage to it would go unnoticed", place
-    )
+    """Warn once that a file or folder has no checksum."""
+    log.warning("%s was written by an earlier version, without a checksum: damage would go unnoticed", place)
 
 
 def hash_tensor(digest: "hashlib._Hash", tensor: "Tensor") -> None:
-    """Feed dtype, shape and content of `tensor` to `digest`."""
-    import torch  # seconds: whoever checks plain data does not wait for it
+    """Add dtype, shape and content of `tensor` to `digest`."""
+    import torch  # takes seconds, which checksums of plain data do not need
 
     tensor = tensor.detach().cpu()
     tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()

@@ -1,4 +1,4 @@
-"""A worker must not outlive the process that it works for, whatever it is busy with."""
+"""Ending worker processes together with their parent."""
 
 import ctypes
 import multiprocessing
@@ -13,17 +13,17 @@ _LOOK_EVERY = 1.0  # seconds
 
 
 def die_with_parent() -> None:
-    """Call it in a forked process: from now on it is killed when the process that forked it ends.
+    """Kill this forked process when the process that forked it ends.
 
-    On Linux the kernel does that, at once. (To the kernel, the parent is the thread that forked.)
-    Elsewhere a thread looks every second whether the parent is still there.
+    On Linux the kernel does so at once (for the kernel, the parent is the thread that forked). On other
+    systems a thread checks every second whether the parent is still alive.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None, "only a process that was started by multiprocessing has a parent"
     assert parent.pid is not None
     if not _ask_the_kernel():
         threading.Thread(target=_watch, args=(parent.pid,), daemon=True).start()
-    elif os.getppid() != parent.pid:  # it ended before the kernel knew
+    elif os.getppid() != parent.pid:  # the parent ended before the call
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -32,7 +32,7 @@ def _ask_the_kernel() -> bool:
         return False
     try:
         return int(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)) == 0
-    except (AttributeError, OSError):  # a C library without it
+    except (AttributeError, OSError):  # not in this C library
         return False
 
 

@@ -1,4 +1,4 @@
-"""Files that are either there in full or not at all."""
+"""Writing files atomically."""
 
 import glob
 import os
@@ -11,11 +11,9 @@ from typing import IO
 
 @contextmanager
 def written_in_one_step(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes the name `path` only once it is complete and on the disk.
+    """Open a file that gets the name `path` only when it is complete and on disk.
 
-    Args:
-        path: the file.
-        mode: who may do what with it, from the first moment on; less what the umask forbids.
+    `mode` is its permissions from the start, restricted by the umask.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -34,7 +32,7 @@ def written_in_one_step(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
-        if error.filename == str(temporary):  # of which nobody has heard
+        if error.filename == str(temporary):  # a name that means nothing to the user
             error.filename = str(path)
         raise
     finally:
@@ -42,8 +40,8 @@ def written_in_one_step(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Parts that were left behind by a process that was killed."""
-    if os.name != "posix":  # elsewhere one cannot ask whether a process lives
+    """Remove temporary files of processes that were killed."""
+    if os.name != "posix":  # no way to check whether a process is alive
         return
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         process = part.name.split(".")[-3]
@@ -54,15 +52,13 @@ def _remove_leftovers(path: Path) -> None:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)  # sends nothing
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
+    except OSError as error:  # any other error: the process belongs to another user
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
 def _sync_folder(folder: Path) -> None:
-    """The new name is on the disk, too; where folders cannot be opened there is nothing to do."""
+    """Write the new name to disk, if the system can open folders."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Packages that import what they offer when it is asked for: the command line does not wait for torch."""
+"""Packages that import their public names on first use, so that the command line does not wait for torch."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose public names are at home in these modules of it.
+    """Return the `__getattr__` of a package; `homes` maps public names to the modules that define them.
 
-    A name that is a module itself has its own name as its home.
+    The home of a submodule is its own name.
 
     >>> attributes("json", {"JSONDecoder": "decoder"})("JSONDecoder").__name__
     'JSONDecoder'

@@ -1,4 +1,4 @@
-"""Limits on what is read and waited for. Each can be set by an environment variable."""
+"""Limits on sizes and waiting times. An environment variable can change each of them."""
 
 import os
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from ttpfl.util.settings_kit import must_be
 
 
 class Limit(NamedTuple):
-    """A limit with its default.
+    """A limit with its environment variable and default.
 
     >>> Limit("TTPFL_MAX_EXAMPLE_BYTES", 10).check(11, "example.npz")
     Traceback (most recent call last):
@@ -21,13 +21,13 @@ class Limit(NamedTuple):
 
     @property
     def value(self) -> int:
-        """What the environment says, or the default."""
-        said = os.environ.get(self.variable, "")
-        if not said:
+        """Value of the environment variable, or the default."""
+        text = os.environ.get(self.variable, "")
+        if not text:
             return self.default
-        if not said.isdecimal() or len(said) > 18 or not int(said):
-            raise LimitError(must_be(self.variable, "a positive integer", said))
-        return int(said)
+        if not text.isdecimal() or len(text) > 18 or not int(text):
+            raise LimitError(must_be(self.variable, "a positive integer", text))
+        return int(text)
 
     def check(self, size: int, what: object) -> None:
         """Raise a LimitError if `size` is above the limit."""
@@ -38,17 +38,13 @@ class Limit(NamedTuple):
             )
 
 
-MODEL = Limit("TTPFL_MAX_MODEL_BYTES", 4 * 2**30)
-"""Of the weights in a model file, unpacked."""
-ARRAYS = Limit("TTPFL_MAX_ARRAY_BYTES", 2 * 2**30)
-"""Of all arrays in one npz file, unpacked."""
+MODEL = Limit("TTPFL_MAX_MODEL_BYTES", 4 * 2**30)  # weights in a model file, unpacked
+ARRAYS = Limit("TTPFL_MAX_ARRAY_BYTES", 2 * 2**30)  # all arrays in an npz file, unpacked
+# One image, decoded to four bytes per pixel; images decoded at the same time may take twice as much.
 PICTURE = Limit("TTPFL_MAX_PICTURE_BYTES", 128 * 2**20)
-"""Of one picture, decoded to four bytes per pixel; twice as much for all that are decoded at a time."""
-TEXT = Limit("TTPFL_MAX_TEXT_BYTES", 256 * 2**20)
-"""Of one JSON or TOML file."""
+TEXT = Limit("TTPFL_MAX_TEXT_BYTES", 256 * 2**20)  # a JSON or TOML file
+# One request of a site to the server. Arrays can be larger: Flower sends them in pieces of 5 MiB.
 REQUEST = Limit("TTPFL_MAX_REQUEST_BYTES", 16 * 2**20)
-"""Of one request of a site to the server. Arrays of any size fit: Flower sends them in pieces of 5 MiB."""
-STOPPED = Limit("TTPFL_STOPPED_WORKER_SECONDS", 60)
-"""Until a worker process that somebody stopped (SIGSTOP) is replaced."""
+STOPPED = Limit("TTPFL_STOPPED_WORKER_SECONDS", 60)  # until a stopped (SIGSTOP) worker process is replaced
 
 MOST_CLASSES = 1_000_000

@@ -1,4 +1,4 @@
-"""File locks. The operating system releases them when their holder ends, however it ends."""
+"""File locks, which the operating system releases when their holder ends."""
 
 import logging
 import math
@@ -17,16 +17,16 @@ log = logging.getLogger("ttpfl")
 FOLDER_LOCK = ".lock"
 RUN_LOCK = ".flower-lock"  # a run over sites holds both
 
-_held: set[tuple[int, Path]] = set()  # with the process id: a forked process copies it, but holds no lock
+_held: set[tuple[int, Path]] = set()  # with the process id, since a forked process holds none of them
 _guard = threading.Lock()
 
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; anyone else who wants it gets an error at once.
+    """Lock a folder for this process; raise a FederationError if it is locked already.
 
-    The lock belongs to this process alone, not to its forked workers. The file stays behind; its content only
-    says which process held the lock last.
+    The lock belongs to this process, not to its forked workers. The lock file is not removed; it contains the
+    id of the last process that held the lock.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -43,9 +43,9 @@ def folder_lock(folder: Path) -> Iterator[None]:
                 f"{folder} is in use by process {file.read().decode() or '(unknown)'}: wait until it ends, "
                 "stop it, or choose another folder"
             ) from None
-        except OSError as error:  # some network disks
+        except OSError as error:  # some network file systems
             log.warning("cannot lock %s (%s): make sure that no other process uses it", folder, error)
-        with suppress(OSError):  # a full disk: writing the first checkpoint reports it
+        with suppress(OSError):  # if the disk is full, writing the first checkpoint reports it
             file.truncate(0)
             file.write(str(os.getpid()).encode())
         yield
@@ -53,7 +53,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def run_lock(folder: Path, token: str, seconds: float = 120.0) -> Iterator[None]:
-    """Hold a run folder for the run `token`, waiting up to `seconds` for a previous run to let go."""
+    """Lock a run folder for the run `token`, waiting up to `seconds` for a previous run to release it."""
     with open(folder / RUN_LOCK, "a+") as file:
         if not _wait(lambda: _try_lock(file.fileno()), seconds):
             raise FederationError(f"another run is writing to {folder}: wait for it, or stop it")
@@ -64,7 +64,7 @@ def run_lock(folder: Path, token: str, seconds: float = 120.0) -> Iterator[None]
 
 
 def run_died(folder: Path, token: str) -> bool:
-    """Whether the run `token` held the folder and no longer does.
+    """Whether the run `token` was the last to lock the folder, and no longer holds the lock.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -81,14 +81,10 @@ def run_died(folder: Path, token: str) -> bool:
 
 
 def wait_until_free(folder: Path, seconds: float) -> bool:
-    """Wait up to `seconds` for the run that holds the folder; return whether the folder is free.
+    """Wait up to `seconds` until no run holds the folder; return whether it is free.
 
     >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with run_lock(folder, "a1"):
-    ...     wait_until_free(folder, seconds=0)
-    False
-    >>> wait_until_free(folder, seconds=0)
+    >>> wait_until_free(Path(tempfile.mkdtemp()), seconds=0)
     True
     """
     return _wait(lambda: not _run_lock_held(folder), seconds)
@@ -96,7 +92,7 @@ def wait_until_free(folder: Path, seconds: float) -> bool:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, waiting for other processes as long as it takes."""
+    """Hold the lock file `path`, waiting for other processes without a time limit."""
     with open(path, "w") as file:
         _wait(lambda: _try_lock(file.fileno()), math.inf, every=0.01)
         yield
@@ -104,26 +100,26 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _once_in_this_process(folder: Path) -> Iterator[None]:
-    """The system would let the same process in twice, and release the lock with the second file."""
-    own = (os.getpid(), folder.resolve())
+    """Reject a second lock in the same process, which the system would grant, and release too early."""
+    key = (os.getpid(), folder.resolve())
     with _guard:
-        if own in _held:
+        if key in _held:
             raise FederationError(
                 f"{folder} is in use by another run of this process: wait until it ends, or choose another "
                 "folder"
             )
-        _held.add(own)
+        _held.add(key)
     try:
         yield
     finally:
         with _guard:
-            _held.discard(own)
+            _held.discard(key)
 
 
 def _run_lock_held(folder: Path) -> bool:
     try:
         with open(folder / RUN_LOCK) as file:
-            # A shared lock: two processes that only look must not take each other for a run.
+            # A shared lock: two processes that only check must not mistake each other for a run.
             return not _try_lock(file.fileno(), shared=True)
     except FileNotFoundError:
         return False
@@ -141,7 +137,7 @@ def _wait(ready: Callable[[], bool], seconds: float, every: float = 0.5) -> bool
 if sys.platform == "win32":
     import msvcrt
 
-    _FAR = 2**30  # locked bytes cannot be read by others, who want to read who holds the lock
+    _FAR = 2**30  # others cannot read locked bytes, but must read the id of the holder
 
     def _lock_for_process(descriptor: int) -> None:
         os.lseek(descriptor, _FAR, os.SEEK_SET)
@@ -158,11 +154,11 @@ else:
     import fcntl
 
     def _lock_for_process(descriptor: int) -> None:
-        # Not flock(): forked workers would keep that one if they outlived this process.
+        # Not flock(): forked workers that outlive this process would keep it.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _try_lock(descriptor: int, shared: bool = False) -> bool:
-        # Not lockf(): it would be released when this process closes any other handle of the file.
+        # Not lockf(): closing any other handle of the file in this process would release it.
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Plain work on all cores."""
+"""Parallel work in forked processes."""
 
 import multiprocessing
 import os
@@ -24,14 +24,14 @@ _work: Callable[[int], Any] | None = None
 
 
 def cores() -> int:
-    """How many processor cores this process may use."""
+    """Number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_order(work: Callable[[int], Result], count: int, workers: int) -> Iterator[Result]:
-    """work(0), ..., work(count - 1), each as soon as it and those before are there.
+    """Yield work(0), ..., work(count - 1) in order, each as soon as it is available.
 
-    They are computed by `workers` processes where the system can fork them.
+    They are computed by `workers` processes if the system can fork.
 
     >>> list(in_order(lambda number: number**2, 4, workers=2))
     [0, 1, 4, 9]
@@ -41,35 +41,34 @@ def in_order(work: Callable[[int], Result], count: int, workers: int) -> Iterato
         return
     context, others = multiprocessing.get_context("fork"), multiprocessing.active_children()
     end, hold = context.Pipe(duplex=False)
-    # Forked processes have `work`, and all it refers to, without any copying.
+    # Forked processes share `work`, and everything it refers to, without copying.
     with end, hold, ProcessPoolExecutor(workers, context, _take, (work, end, hold)) as pool:
         size = max(1, count // (16 * workers))
         chunks = [range(start, min(start + size, count)) for start in range(0, count, size)]
         waiting = deque(pool.submit(_do, chunk) for chunk in chunks)
         try:
             while waiting:
-                yield from _answer(waiting.popleft(), others)
+                yield from _result(waiting.popleft(), others)
         except BrokenProcessPool as error:
             raise DataError(
-                "a worker process was killed or stopped, perhaps for want of memory: try fewer workers"
+                "a worker process was killed or stopped, perhaps because memory ran out: try fewer workers"
             ) from error
-        except BaseException:  # also Ctrl-C: nobody waits for what is under way
+        except BaseException:  # also Ctrl-C: ends the workers without waiting for them
             hold.close()
             raise
 
 
-def _answer(task: "Future[list[Result]]", others: Sequence[BaseProcess]) -> list[Result]:
-    """What comes of a task. Workers, which are all children but `others`, are killed if they are stopped."""
+def _result(task: "Future[list[Result]]", others: Sequence[BaseProcess]) -> list[Result]:
+    """Wait for a task. If a worker (any child not in `others`) stays stopped, kill all of them."""
     stopped = StoppedProcesses()
     while True:
         try:
             return task.result(LOOK_EVERY)
         except TimeoutError:
-            if task.done():  # the work's own
+            if task.done():  # raised by the work itself
                 raise
         workers = [process for process in multiprocessing.active_children() if process not in others]
-        overdue = [worker for worker in workers if stopped.overdue(worker.pid, "at its part of the work")]
-        if overdue:
+        if any(stopped.overdue(worker.pid, "during its part of the work") for worker in workers):
             for worker in workers:  # the pool breaks, and waits for all of them to end
                 worker.kill()
 
@@ -77,7 +76,7 @@ def _answer(task: "Future[list[Result]]", others: Sequence[BaseProcess]) -> list
 def in_parallel(
     work: Callable[[int], Result], count: int, workers: int, progress: Progress | None = None
 ) -> list[Result]:
-    """[work(0), ..., work(count - 1)]; `progress` is told how many are done, and how many there are."""
+    """Return [work(0), ..., work(count - 1)]; `progress` is called with the numbers done and in total."""
     collected: list[Result] = []
     for result in in_order(work, count, workers):
         collected.append(result)
@@ -90,13 +89,13 @@ def _take(work: Callable[[int], Any], end: Connection, hold: Connection) -> None
     global _work
     _work = work
     keep_freed_memory()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
-    hold.close()  # only the main process holds on to it
-    threading.Thread(target=_end, args=(end,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C
+    hold.close()  # only the main process keeps it open
+    threading.Thread(target=_exit_with_parent, args=(end,), daemon=True).start()
 
 
-def _end(end: Connection) -> None:
-    """Once the main process lets go of the other end, also by being killed, this one is of no use."""
+def _exit_with_parent(end: Connection) -> None:
+    """Exit when the main process closes the other end, or is killed."""
     end.poll(None)
     os._exit(1)
 

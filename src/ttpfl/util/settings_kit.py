@@ -1,8 +1,8 @@
-"""Which values and names are accepted, and the text of the errors about all others.
+"""Validation of values and names, with error messages of the same form everywhere.
 
-A `Rule` says what a value may be. Call it directly (`Rule.check`), put it in the metadata of a field
-(`check_fields`), or put it in a type annotation such as `Annotated[int, integer(1)]` (`as_type`). The caller
-chooses the type of the error; its text has the same form everywhere.
+A `Rule` defines the valid values. Call it directly (`Rule.check`), put it in the metadata of a field
+(`check_fields`), or in a type annotation such as `Annotated[int, integer(1)]` (`as_type`). The caller chooses
+the type of the error.
 """
 
 import math
@@ -20,7 +20,7 @@ LONGEST = 60  # characters of a value that an error shows
 
 
 def must_be(name: str, words: str, value: object, remedy: str = "") -> str:
-    """The text of an error about a value.
+    """Format the error message for a value.
 
     >>> must_be("lr", "a positive number", -1)
     'lr must be a positive number, got -1'
@@ -31,7 +31,7 @@ def must_be(name: str, words: str, value: object, remedy: str = "") -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value must be, in words and as a test.
+    """A condition on a value, in words and as a predicate.
 
     >>> POSITIVE.check(ValueError, "; leave it out for no limit", rate=0.5, epsilon=-2)
     Traceback (most recent call last):
@@ -44,20 +44,20 @@ class Rule:
     choices: tuple[Any, ...] = ()
 
     def check(self, error: Error, remedy: str = "", /, **values: Any) -> None:
-        """Raise an error that names the first value for which the rule does not hold."""
+        """Raise an error that names the first invalid value."""
         for name, value in values.items():
             if not self.holds(value):
                 raise error(must_be(name, self.words, value, remedy or _did_you_mean(value, self.choices)))
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)  # Python's bool counts as an int
+    return isinstance(value, Integral) and not isinstance(value, bool)  # a bool is an int in Python
 
 
 def _is_number(value: Any) -> bool:
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an integer that no float can hold
+    except OverflowError:  # an integer too large for a float
         return False
 
 
@@ -67,19 +67,15 @@ def integer(least: int | None = None, most: int | None = None) -> Rule:
     >>> [integer(*bounds).words for bounds in [(0,), (1,), (2,), (1, 5)]]
     ['a non-negative integer', 'a positive integer', 'an integer of at least 2', 'an integer from 1 to 5']
     """
-    words = {None: "an integer", 0: "a non-negative integer", 1: "a positive integer"}.get(
-        least, f"an integer of at least {least}"
-    )
-    return Rule(
-        words if most is None else f"an integer from {least} to {most}",
-        lambda value: (
-            _is_integer(value) and (least is None or value >= least) and (most is None or value <= most)
-        ),
-    )
+    names = {None: "an integer", 0: "a non-negative integer", 1: "a positive integer"}
+    words = names.get(least, f"an integer of at least {least}")
+    words = words if most is None else f"an integer from {least} to {most}"
+    low, high = -math.inf if least is None else least, math.inf if most is None else most
+    return Rule(words, lambda value: _is_integer(value) and low <= value <= high)
 
 
 def number(words: str, holds: Callable[[float], bool]) -> Rule:
-    """A finite number for which something holds.
+    """A finite number with a further condition.
 
     >>> above_one = number("above 1", lambda value: value > 1)
     >>> above_one.words, [above_one.holds(value) for value in (2, 1.5, 1, float("nan"), True, "2")]
@@ -89,7 +85,7 @@ def number(words: str, holds: Callable[[float], bool]) -> Rule:
 
 
 def one_of(*choices: Any) -> Rule:
-    """One of some names.
+    """One of several choices.
 
     >>> one_of("mean", "median", "krum").check(ValueError, average="medain")
     Traceback (most recent call last):
@@ -111,15 +107,14 @@ BOOLEAN = Rule("true or false", lambda value: isinstance(value, bool))
 STRING = Rule("a string", lambda value: isinstance(value, str))
 LIST = Rule("a list", lambda value: isinstance(value, (list, tuple)))
 TABLE = Rule("a table of keys and values", lambda value: isinstance(value, dict))
-TYPES: Mapping[Any, Rule] = {
-    bool: BOOLEAN, int: INTEGER, float: NUMBER, str: STRING, list: LIST, dict: TABLE,
-}  # fmt: skip
+Types = Mapping[Any, Rule]
+TYPES: Types = {bool: BOOLEAN, int: INTEGER, float: NUMBER, str: STRING, list: LIST, dict: TABLE}
 
 
 def check_fields(instance: Any, error: Error) -> None:
-    """Check the fields of a dataclass that have a rule as `limit` in their metadata.
+    """Check the fields of a dataclass that have a rule under `limit` in their metadata.
 
-    None is accepted where it is the default.
+    None is valid if it is the default.
     """
     for field in fields(instance):
         rule, value = field.metadata.get("limit"), getattr(instance, field.name)
@@ -127,10 +122,10 @@ def check_fields(instance: Any, error: Error) -> None:
             rule.check(error, **{field.name: value})
 
 
-def as_type(name: str, value: Any, annotation: Any, error: Error, types: Mapping[Any, Rule] = TYPES) -> Any:
-    """The value, if it has the annotated type; `types` says what the plain types accept.
+def as_type(name: str, value: Any, annotation: Any, error: Error, types: Types = TYPES) -> Any:
+    """Check that a value has the annotated type, also inside lists and tables, and return it.
 
-    A number is returned as Python's own int or float. Everything inside lists and tables is checked too.
+    Numbers are returned as int or float. `types` are the rules of the plain types.
 
     >>> as_type("ratio", 2, float | None, ValueError)
     2.0
@@ -164,9 +159,7 @@ def as_type(name: str, value: Any, annotation: Any, error: Error, types: Mapping
     return value
 
 
-def _as_one_type(
-    name: str, value: Any, annotations: Iterable[Any], error: Error, types: Mapping[Any, Rule]
-) -> Any:
+def _as_one_type(name: str, value: Any, annotations: Iterable[Any], error: Error, types: Types) -> Any:
     if value is None and NoneType in annotations:
         return None
     kinds = [kind for kind in annotations if kind is not NoneType]
@@ -179,7 +172,7 @@ def _as_one_type(
     raise error(must_be(name, " or ".join(rule.words for rule in rules), value))
 
 
-def _check_keys(name: str, value: Any, shape: Any, error: Error, types: Mapping[Any, Rule]) -> None:
+def _check_keys(name: str, value: Any, shape: Any, error: Error, types: Types) -> None:
     types[dict].check(error, **{name: value})
     for key, annotation in get_type_hints(shape).items():
         if key in value:
@@ -189,7 +182,7 @@ def _check_keys(name: str, value: Any, shape: Any, error: Error, types: Mapping[
 
 
 def as_table(place: str, table: Any, annotations: Mapping[str, Any], error: Error) -> dict[str, Any]:
-    """A table whose keys are all known and whose values have the annotated types.
+    """Check that a table has only known keys and that its values have the annotated types.
 
     >>> as_table("train", {"round": 2}, {"rounds": int, "lr": float}, ValueError)
     Traceback (most recent call last):
@@ -204,7 +197,7 @@ def as_table(place: str, table: Any, annotations: Mapping[str, Any], error: Erro
 
 
 def from_text(name: str, text: str, annotation: Any, error: Error) -> Any:
-    """A text of the command line as a value of the type: bool, int, float or str, or one of these or None.
+    """Parse a command-line argument as bool, int, float or str, optionally with None.
 
     >>> from_text("samples", "none", int | None, ValueError), from_text("ratio", "8", float, ValueError)
     (None, 8.0)
@@ -222,13 +215,13 @@ def from_text(name: str, text: str, annotation: Any, error: Error) -> Any:
 
 
 def find(what: str, name: Any, known: Mapping[str, Value], error: Error, place: str = "") -> Value:
-    """`known[name]`, or the error of `check_known`."""
+    """Return `known[name]`, or raise the error of `check_known`."""
     check_known(what, name, known, error, place)
     return known[name]
 
 
 def check_known(what: str, name: Any, known: Iterable[str], error: Error, place: str = "") -> None:
-    """Raise an error with the nearest name and all others, if a name is not known.
+    """Raise an error with the nearest known name and all others if a name is unknown.
 
     >>> check_known("fruit", "appel", ["apple", "pear"], ValueError, "in the basket")
     Traceback (most recent call last):
@@ -246,8 +239,8 @@ def check_known(what: str, name: Any, known: Iterable[str], error: Error, place:
 
 def _did_you_mean(name: object, known: Iterable[object]) -> str:
     def plain(text: object) -> str:
-        return str(text)[:LONGEST].lower().replace("_", "-")  # comparing long texts takes long
+        return str(text)[:LONGEST].lower().replace("_", "-")  # comparing long strings is slow
 
-    candidates = {plain(one): one for one in known if one}
+    candidates = {plain(choice): choice for choice in known if choice}
     nearest = get_close_matches(plain(name), candidates, n=1)
     return f"; did you mean {candidates[nearest[0]]!r}?" if nearest else ""

@@ -1,6 +1,6 @@
-"""Stochastic gradient descent, to the bit that of `torch.optim.SGD`.
+"""Stochastic gradient descent, bit for bit like `torch.optim.SGD`.
 
-The first optimizer of `torch.optim` in a process imports for seconds, and 75 MB, what is not needed here.
+Creating the first `torch.optim` optimizer in a process takes seconds and 75 MB for imports not needed here.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class SGD:
-    """Changes parameters in place, given their gradients.
+    """Updates parameters in place, given their gradients.
 
     >>> parameter = torch.tensor([1.0])
     >>> SGD([parameter], lr=0.1, weight_decay=1.0).step([torch.tensor([2.0])])
@@ -26,19 +26,14 @@ class SGD:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
-        """One step down the gradients; parameters without one stay."""
-        for place, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
+        """Take one step; parameters without a gradient stay unchanged."""
+        for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             if gradient is None:
                 continue
             if self.weight_decay:
                 gradient = gradient.add(parameter, alpha=self.weight_decay)
             if self.momentum:
-                gradient = self._followed(place, gradient)
+                old = self._velocity[index]
+                gradient = gradient.clone() if old is None else old.mul_(self.momentum).add_(gradient)
+                self._velocity[index] = gradient
             parameter.add_(gradient, alpha=-self.lr)
-
-    def _followed(self, place: int, gradient: Tensor) -> Tensor:
-        """The velocity, after it took up the gradient."""
-        velocity = self._velocity[place]
-        velocity = gradient.clone() if velocity is None else velocity.mul_(self.momentum).add_(gradient)
-        self._velocity[place] = velocity
-        return velocity

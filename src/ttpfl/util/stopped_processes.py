@@ -1,4 +1,4 @@
-"""Worker processes that somebody stopped (SIGSTOP) and did not continue: they live, but never answer."""
+"""Detection of worker processes that were stopped (SIGSTOP) and never continued."""
 
 import logging
 import os
@@ -11,9 +11,9 @@ log = logging.getLogger("ttpfl")
 
 
 class StoppedProcesses:
-    """Asks the system about child processes, so that one that is just busy for long is never meant.
+    """Tracks how long child processes have been stopped; a busy process does not count.
 
-    Where the system cannot tell (it needs `os.waitid`), nothing is noticed.
+    Systems without `os.waitid` detect nothing.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -21,22 +21,18 @@ class StoppedProcesses:
         self._since: dict[int, float] = {}
 
     def overdue(self, process: int | None, at: str) -> bool:
-        """Whether this child has been stopped for too long; `at` says in a warning what it worked at."""
+        """Whether this child has been stopped for too long; `at` tells the warning what it was doing."""
         if process is None or not is_stopped(process):
             self._since.pop(process or 0, None)
             return False
         if process not in self._since:
-            log.warning(
-                "worker process %d was stopped %s: it is given up unless it goes on within %d seconds",
-                process,
-                at,
-                STOPPED.value,
-            )
+            deadline = f"unless it continues within {STOPPED.value} seconds"
+            log.warning("worker process %d was stopped %s: it is replaced %s", process, at, deadline)
         return self._clock() - self._since.setdefault(process, self._clock()) >= STOPPED.value
 
 
 def is_stopped(process: int) -> bool:
-    """Whether a child process is stopped at the moment.
+    """Whether a child process is currently stopped.
 
     >>> is_stopped(os.getpid())  # not a child
     False
@@ -44,8 +40,8 @@ def is_stopped(process: int) -> bool:
     if not hasattr(os, "waitid"):
         return False
     try:
-        # Looks only: whoever waits for the process still gets to know how it ended.
-        found = os.waitid(os.P_PID, process, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+        # WNOWAIT leaves the status to whoever waits for the process.
+        status = os.waitid(os.P_PID, process, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
-    return found is not None and found.si_code == os.CLD_STOPPED
+    return status is not None and status.si_code == os.CLD_STOPPED

@@ -1,27 +1,27 @@
-"""How many threads torch computes with."""
+"""Number of threads that torch uses."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 
 
-def single_thread() -> AbstractContextManager[None]:
-    """One thread while open: the number of threads decides about the order of sums inside an operation.
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Use `count` threads while open.
 
-    >>> with single_thread():
+    >>> with threads(1):
     ...     torch.get_num_threads()
     1
     """
-    return threads(1)
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """So many threads while open."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+single_thread = partial(threads, 1)
+"""Use one thread while open: the number of threads affects the order of sums in an operation."""
