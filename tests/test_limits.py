@@ -86,7 +86,7 @@ def test_an_npz_whose_stated_sizes_bound_nothing(tmp_path: Path, method: int) ->
     path.write_bytes(data)
 
     def attempt() -> None:
-        with pytest.raises(DataError, match=rf"zip method {method}, .* numpy\.savez_compressed"):
+        with pytest.raises(DataError, match=rf"zip method {method}: .* numpy\.savez_compressed"):
             read_npz(path)
 
     assert peak_of(attempt) < 2**20
@@ -274,7 +274,7 @@ def test_numbered_labels_of_a_table(tmp_path: Path) -> None:
 def test_many_classes_take_no_time_that_grows_with_their_square() -> None:
     names = tuple(map(str, range(200_000)))
     assert len(ttpfl.models.Signature(names, (8, 8), (0, 0, 0), (1, 1, 1)).classes) == 200_000
-    with pytest.raises(ModelError, match="the class '7' is there twice"):
+    with pytest.raises(ModelError, match="the class '7' occurs twice"):
         ttpfl.models.Signature((*names, "7"), (8, 8), (0, 0, 0), (1, 1, 1))
 
 

@@ -213,7 +213,7 @@ def test_steps_above_the_largest_diverge_so_at_least_is_a_misprint() -> None:
     eta = 12 * largest_step(beta, direction)
     promised = convergence_bound(**case, eta=eta / 12, beta=beta, direction=direction).total
     assert fedavg(eta, case, beta * direction**2) > 1e6 * promised
-    with pytest.raises(TheoryError, match=r"eta is 1\.5: .* up to 1 / \(4 H\^2 beta\) = 0\.125 .*misprint"):
+    with pytest.raises(TheoryError, match=r"eta is 1\.5, .* up to 1 / \(4 H\^2 beta\) = 0\.125 .*misprint"):
         convergence_bound(**case, eta=eta, beta=beta, direction=direction)
 
 

@@ -190,7 +190,7 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
     [
         (["--classes", "ants"], "--classes ants: expected a number, comma-separated names"),
         (["--classes", "7"], "there are 7 classes, but the network returns logits of shape (1, 3)"),
-        (["--classes", "a,b,a"], "the class 'a' is there twice"),
+        (["--classes", "a,b,a"], "the class 'a' occurs twice"),
         (["--image-size", "20*24"], "--image-size 20*24: expected a side, or height and width"),
         (["--mean", "1,2"], "--mean 1,2: expected a number for each"),
         (["--std", "1,0,1"], "three positive numbers"),
@@ -199,7 +199,7 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
         (["--image-size", "32x20"], "the network does not accept images of 32x20"),
         (
             ["--arch", "shallow_cnn", "--image-size", "20x32"],
-            "pictures are 20x32, but the network shallow_cnn",
+            "images are 20x32, but the network shallow_cnn",
         ),
         (["--rates", "m.safetensors"], "m.safetensors is a model file, not a rates file"),
         (

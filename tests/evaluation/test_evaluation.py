@@ -263,7 +263,7 @@ def test_methods_are_not_blamed_for_a_broken_model(evaluator: Evaluator, name: s
     model = small_population.network()
     with torch.no_grad():
         next(model.parameters()).fill_(math.nan)
-    with pytest.raises(BatchError, match=rf"^{name} fails at client 'target-0': the model itself gives"):
+    with pytest.raises(BatchError, match=rf"^{name} fails at client 'target-0': the model returns logits"):
         compare(model, evaluator, [(make(name), SourceInfo())], workers=0)
 
 

@@ -251,7 +251,7 @@ def test_clients_of_ones_own_and_data_that_changed(tmp_path: Path) -> None:
 def test_pictures_that_are_not_square_are_refused_where_the_network_cannot_take_them(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(OWN)
     own_clients(tmp_path / "data", 0, (20, 28))
-    with pytest.raises(ModelError, match=r"pictures are 20x28, .* such as with data\.options\.image_size=28"):
+    with pytest.raises(ModelError, match=r"images are 20x28, .* such as with data\.options\.image_size=28"):
         run(read(tmp_path / "own.toml"), context_in(tmp_path), tmp_path / "own")
     for change in ("data.options.image_size=28", "model.name=resnet18"):
         recipe = read(tmp_path / "own.toml", None, [change, "learn.lr=0.001"])
@@ -315,7 +315,7 @@ def test_the_demo_shows_target_clients_on_the_way_and_learns_the_same_rates(tmp_
     seen, unseen = found
     assert ["target" in record for record in seen["history"]] == 9 * [False] + [True]
     assert seen["modules"] == unseen["modules"]  # target clients decide nothing
-    missing = "Target clients were not evaluated on the way"
+    missing = "Target clients were not evaluated during the run"
     pages = [write_report(tmp_path / name).read_text() for name in ("seen", "unseen")]
     assert [missing in page for page in pages] == [False, True]
 

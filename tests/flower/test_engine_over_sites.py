@@ -155,7 +155,7 @@ def test_a_user_network_is_trained_where_sites_allow_it(tmp_path: Path) -> None:
     settings = TrainSettings(rounds=2, batch_size=10, workers=0)
     out = str(tmp_path / "run")
     spec = RunSpec("train", str(tmp_path / "model.safetensors"), out, NAMES, asdict(settings))
-    with pytest.raises(ModelError, match=f"says that '{own['name']}' builds its network"):
+    with pytest.raises(ModelError, match=f"needs '{own['name']}' to build its network"):
         carry_out(spec, InProcessGrid(sites))  # type: ignore[arg-type]
     carry_out(replace(spec, arch=own["name"]), InProcessGrid(sites))  # type: ignore[arg-type]
     found, _ = load_model(tmp_path / "run" / "model.safetensors", trusted=[own["name"]])
