@@ -74,6 +74,13 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
         understand(words)
 
 
+def test_pages_mention_commands_and_files_that_exist() -> None:
+    assert sum(1 for page in PAGES for _ in mentioned(page)) > 50
+    files = {file for page in PAGES for file in re.findall(r"`(src/[\w/]+\.py)`", page.read_text("utf-8"))}
+    assert len(files) > 5
+    assert [file for file in sorted(files) if not (ROOT / file).is_file()] == []
+
+
 def understand(words: list[str]) -> None:
     """Fail unless the program has this command and these options; short mentions may lack arguments."""
     command: Any = get_command(app)

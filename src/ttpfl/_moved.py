@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -10,15 +10,22 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
+    "account": "core.privacy_record",
     "direction": "core.direction",
+    "health": "core.health",
+    "inputs": "core.inputs",
     "learning": "core.learning",
+    "network": "core.network",
     "norms": "core.direction_norms",
+    "outputs": "core.outputs",
     "personalizer": "core.personalizer",
     "rate_rounds": "federation.learn_rates",
     "rates": "core.rates",
     "statistics": "core.statistics",
     "toy": "experiment.toy",
+    "twin": "core.twin",
     "data.setting": "data.population_config",
+    "experiment.workshop": "experiment.context",
     "federation.accountant": "federation.privacy.accountant",
     "federation.callbacks": "federation.checkpoints.callbacks",
     "federation.composition": "federation.privacy.composition",
@@ -60,19 +67,40 @@ def redirect_old_imports() -> None:
     sys.meta_path.append(_MovedFinder())  # last, so that it only sees modules that do not exist
 
 
-def renamed(module: str, new_names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a module with renamed attributes: old names work, with a warning.
+RENAMED = {
+    "core.health": {"Figures": "HealthFigures"},
+    "core.rates": {"average_rates": "ttpfl.average_rates"},
+    "data": {
+        "Answers": "TargetLabels",
+        "Facts": "DatasetInfo",
+        "Setting": "PopulationConfig",
+        "facts": "dataset_info",
+    },
+    "data.clients": {"Answers": "TargetLabels"},
+    "data.images": {"Facts": "DatasetInfo"},
+    "data.population_config": {"Setting": "PopulationConfig"},
+    "data.registry": {"facts": "dataset_info"},
+    "experiment.context": {"Workshop": "ExperimentContext"},
+    "methods": {"Knowledge": "SourceInfo", "Personal": "Adapter"},
+    "methods.base": {"Knowledge": "SourceInfo", "Personal": "Adapter"},
+}
+"""Names in these modules, and what they are now; with a package if they have moved there."""
+
+
+def renamed(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module with renamed names: the old ones work, with a DeprecationWarning.
 
     >>> with warnings.catch_warnings(action="ignore"):
-    ...     renamed("json", {"decode": "loads"})("decode")("[1]")
-    [1]
+    ...     renamed("ttpfl.methods")("Personal").__name__
+    'Adapter'
     """
+    new_names = RENAMED[module.partition(".")[2]]
 
     def get(name: str) -> Any:
         if name not in new_names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        new = new_names[name]
-        warnings.warn(f"{module}.{name} is now {new}", DeprecationWarning, stacklevel=2)
-        return getattr(import_module(module), new)
+        home, _, new = new_names[name].rpartition(".")
+        warnings.warn(f"{module}.{name} is now {home or module}.{new}", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(home or module), new)
 
     return get

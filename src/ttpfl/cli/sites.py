@@ -14,6 +14,7 @@ from ttpfl.cli.outcome import figures, report
 from ttpfl.cli.words import option_name
 from ttpfl.errors import FederationError
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
+from ttpfl.util.settings_kit import one_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,8 +40,7 @@ class SiteOptions:
 
     def chosen(self, **local: object) -> bool:
         """Whether clients are real sites. Options of the other engine, such as `local`, are an error."""
-        if self.engine not in ("local", "flower"):
-            raise typer.BadParameter(f"--engine is {self.engine!r}: it must be local or flower")
+        one_of("local", "flower").check(typer.BadParameter, **{"--engine": self.engine})
         flower = self.engine == "flower"
         other = "local" if flower else "flower"
         for name, value in (local if flower else {**vars(self), "engine": None}).items():

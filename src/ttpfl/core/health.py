@@ -6,6 +6,8 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+from ttpfl._moved import renamed
+
 SMOOTHING = 0.1  # weight of a new batch, once ten batches have been seen
 
 
@@ -63,3 +65,6 @@ def changed_share(plain: Tensor, adapted: Tensor) -> float:
 
 def _predictions(logits: Tensor) -> Tensor:
     return logits.argmax(1) if logits.ndim > 1 and logits.shape[1] > 1 else torch.gt(logits, 0)
+
+
+__getattr__ = renamed(__name__)

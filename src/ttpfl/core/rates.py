@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import Tensor, nn
 
+from ttpfl._moved import renamed
 from ttpfl.core import rates_file, rates_text
 from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.network import ModuleSpec, describe, fingerprint, weights_hash
@@ -273,3 +274,6 @@ class Rates:
 
     def __repr__(self) -> str:
         return f"<Rates: {len(self.values)} per {self.granularity}, {self.mode} mode>"
+
+
+__getattr__ = renamed(__name__)

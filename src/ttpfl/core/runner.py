@@ -2,7 +2,7 @@
 
 On a CPU, convolutions are about twice as fast on channels-last images, but some models do not support them:
 they flatten maps with `view`, or depend on strides. A runner tries one layout after the other and remembers
-the first that works, for each mode and image shape. The result for a batch never depends on earlier batches.
+the first that works, for each mode and image shape. Batches of other shapes change nothing.
 Errors of the model become a `BatchError` that names the batch.
 """
 

@@ -36,12 +36,4 @@ __all__ = [
     "names",
 ]
 
-__getattr__ = renamed(
-    __name__,
-    {
-        "Answers": "TargetLabels",
-        "Facts": "DatasetInfo",
-        "Setting": "PopulationConfig",
-        "facts": "dataset_info",
-    },
-)
+__getattr__ = renamed(__name__)

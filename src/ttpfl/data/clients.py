@@ -192,4 +192,4 @@ class TargetLabels(Mapping[str, Tensor]):
         return len(self._number)
 
 
-__getattr__ = renamed(__name__, {"Answers": "TargetLabels"})
+__getattr__ = renamed(__name__)

@@ -125,4 +125,4 @@ def check_labels(y: NDArray[np.int64], count: int, classes: int, where: str) -> 
         )
 
 
-__getattr__ = renamed(__name__, {"Facts": "DatasetInfo"})
+__getattr__ = renamed(__name__)

@@ -126,4 +126,4 @@ def config_of(defaults: Mapping[str, Any], choices: Mapping[str, Any]) -> Popula
     return PopulationConfig(**{**defaults, **choices})
 
 
-__getattr__ = renamed(__name__, {"Setting": "PopulationConfig"})
+__getattr__ = renamed(__name__)

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
+from ttpfl._moved import renamed
 from ttpfl.data.augmentation import AUGMENTATIONS
 from ttpfl.data.client_arrays import ClientArrays
 from ttpfl.data.download import fetch
@@ -212,3 +213,6 @@ def _advice(info: DatasetInfo, directory: Path) -> str:
     elif info.homepage:
         advice += f". See {info.homepage}"
     return advice
+
+
+__getattr__ = renamed(__name__)

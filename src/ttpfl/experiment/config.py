@@ -152,11 +152,13 @@ def located(place: str) -> AbstractContextManager[None]:
 def merged(base: Tree, override: Tree) -> Tree:
     """Merge two trees; values of `override` win.
 
-    >>> merged({"train": {"rounds": 2, "lr": 0.1}}, {"train": {"rounds": 3}})
-    {'train': {'rounds': 3, 'lr': 0.1}}
+    >>> merged({"train": {"epochs": 2, "lr": 0.1}}, {"train": {"local_epochs": 3}})
+    {'train': {'local_epochs': 3, 'lr': 0.1}}
     """
     result = dict(base)
     for key, value in override.items():
-        tables = isinstance(value, dict) and isinstance(base.get(key), dict)
-        result[key] = merged(base[key], value) if tables else value
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            tables = (base[key], value)
+            value = merged(*map(with_new_names, tables) if key in ("train", "learn") else tables)
+        result[key] = value
     return result

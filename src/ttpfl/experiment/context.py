@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 
+from ttpfl._moved import renamed
 from ttpfl.data.federate import Federated, federate
 from ttpfl.data.registry import ENVIRONMENT, data_directory
 from ttpfl.errors import DataMissingError
@@ -81,3 +82,6 @@ class ExperimentContext:
         shorter one. If the shared folder has more rounds than needed, the run starts in its own.
         """
         return shared if rounds_done(shared) <= settings.rounds else own
+
+
+__getattr__ = renamed(__name__)

@@ -10,7 +10,7 @@ from ttpfl.core.direction import DirectionCache, Objective, entropy
 from ttpfl.core.inputs import Client
 from ttpfl.core.learning import Loss, cross_entropy
 from ttpfl.core.outputs import Readout
-from ttpfl.core.rates import MODES, Mode, Rates
+from ttpfl.core.rates import Mode, Rates
 from ttpfl.errors import BatchError, FederationError, RatesError
 from ttpfl.federation.checkpoints.callbacks import Callback
 from ttpfl.federation.common.client_pool import ClientPool
@@ -86,7 +86,6 @@ def _settings(clients: Sequence[Client] | Mapping[str, Client], **values: Any) -
     """Settings with these values; errors are RatesErrors, since callers need not know of a federation."""
     if not clients:
         raise BatchError("no clients: pass at least one")
-    MODES.check(RatesError, mode=values["mode"])
     try:
         settings = LearnSettings(workers=0, direction_cache=CACHE_BYTES, **values)
         return replace(settings, cohort=ClientPool(clients).cohort(settings.cohort))

@@ -81,6 +81,12 @@ class RunSettings:
     def __post_init__(self) -> None:
         check_fields(self, FederationError)
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in RENAMED:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        warnings.warn(f"{name} is now {RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(self, RENAMED[name])
+
     def decisive(self) -> dict[str, Any]:
         """The settings that results depend on."""
         free = {entry.name for entry in fields(self) if entry.metadata["free"]}

@@ -22,4 +22,4 @@ from ttpfl.methods.base import Adapter, Method, SourceInfo, add, get, make, meth
 
 __all__ = ["Adapter", "Method", "SourceInfo", "add", "get", "make", "method", "names", "tunable"]
 
-__getattr__ = renamed(__name__, {"Knowledge": "SourceInfo", "Personal": "Adapter"})
+__getattr__ = renamed(__name__)

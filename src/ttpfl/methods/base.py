@@ -113,8 +113,10 @@ class Method(ABC):
         super().__init_subclass__(**options)
         for old, new in (("personal", "adapter"), ("remembers", "stateful"), ("asks_by", "summary_key")):
             if old in vars(cls):
-                warnings.warn(f"{cls.__name__}.{old} is now {new}", DeprecationWarning, stacklevel=2)
+                warnings.warn(f"{cls.__name__}.{old} is now {new}", DeprecationWarning, stacklevel=3)
                 setattr(cls, new, vars(cls)[old])
+            elif new in vars(cls):
+                setattr(cls, old, vars(cls)[new])  # for subclasses and callers that use the old name
 
     def __post_init__(self) -> None:
         """Check the limits; None is valid where it is the default."""
@@ -239,4 +241,4 @@ def add(summaries: Iterable[Summary]) -> Summary:
     return total
 
 
-__getattr__ = renamed(__name__, {"Knowledge": "SourceInfo", "Personal": "Adapter"})
+__getattr__ = renamed(__name__)

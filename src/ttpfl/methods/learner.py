@@ -57,6 +57,8 @@ class Learner(Adapter):
         """Set the parameters that are optimized."""
         copy_values(values, self.parameters)
 
+    put = set_parameters  # the name in 0.1
+
     def reset(self) -> None:
         """Restore the initial parameters and create a new optimizer."""
         self.set_parameters(self.initial)
