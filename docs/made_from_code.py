@@ -31,7 +31,7 @@ MARK = re.compile(r"^<!-- made from code: ([a-z ]+) -->$", re.M)
 
 def on_page_markdown(text: str, **more: Any) -> str:
     """Called by MkDocs for every page."""
-    return MARK.sub(lambda found: PARTS[found[1]](), text)
+    return MARK.sub(lambda mark: PARTS[mark[1]](), text)
 
 
 def methods() -> str:
