@@ -65,8 +65,8 @@ def main() -> None:
     parser.add_argument("--run-dir", type=Path, default=Path("runs/accuracy"))
     arguments = parser.parse_args()
     for seed in arguments.seeds:
-        found = accuracies(arguments.data_dir, seed, arguments.all_images, arguments.run_dir)
-        for rounds, accuracy in found.items():
+        by_round = accuracies(arguments.data_dir, seed, arguments.all_images, arguments.run_dir)
+        for rounds, accuracy in by_round.items():
             print(f"seed {seed}, {rounds} rounds: {accuracy:.1f} % ({accuracy - REFERENCE[rounds]:+.1f})")
 
 

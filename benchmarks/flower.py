@@ -125,7 +125,7 @@ def measure(home: Path, rounds: int) -> dict[str, Any]:
 
 def work_times(federation: Federation) -> list[float]:
     """Seconds from a task's arrival in the app to its reply, from the sites' audit logs."""
-    found = []
+    measured = []
     for name in SITES:
         text = (federation.site(name) / "audit.jsonl").read_text()
         lines = [json.loads(line) for line in text.splitlines() if "train.task" in line]
@@ -134,12 +134,12 @@ def work_times(federation: Federation) -> list[float]:
             line["message"]: at for line, at in zip(lines, times, strict=True) if line["direction"] == "in"
         }
         # An error reply only says that the site does not have the model yet.
-        found += [
+        measured += [
             at - came[line["reply_to"]]
             for line, at in zip(lines, times, strict=True)
             if line["direction"] == "out" and "error" not in line
         ]
-    return found
+    return measured
 
 
 def main() -> None:
@@ -148,11 +148,11 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     rounds = options.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder) / "trial", rounds)
-    formula = 4 * (found["numbers in the model (D)"] + 2 * rounds * found["rates (d)"])
-    found[f"4 (D + 2Td) bytes for T = {rounds}"] = formula
-    found["bytes on the wire / 4 (D + 2Td)"] = found["bytes per site, all rounds"] / formula
-    for name, value in found.items():
+        measured = measure(Path(folder) / "trial", rounds)
+    formula = 4 * (measured["numbers in the model (D)"] + 2 * rounds * measured["rates (d)"])
+    measured[f"4 (D + 2Td) bytes for T = {rounds}"] = formula
+    measured["bytes on the wire / 4 (D + 2Td)"] = measured["bytes per site, all rounds"] / formula
+    for name, value in measured.items():
         print(f"{name:48}{value:>14,.2f}")
 
 

@@ -33,10 +33,10 @@ def make_pictures(foggy: bool) -> None:
 
     With `foggy`, the new sites are foggier than any source site.
     """
-    found = re.search(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.S | re.M)
-    assert found is not None
-    assert FOG in found[1]
-    code = found[1].replace(FOG, f'140 if site.startswith("target") else {FOG}') if foggy else found[1]
+    block = re.search(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.S | re.M)
+    assert block is not None
+    assert FOG in block[1]
+    code = block[1].replace(FOG, f'140 if site.startswith("target") else {FOG}') if foggy else block[1]
     exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})
 
 

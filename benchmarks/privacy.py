@@ -56,10 +56,10 @@ class ByzantineEngine:
         self._inner, self._byzantine, self._scale = inner, byzantine, scale
 
     def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[ClientResult]:
-        for answer in self._inner.run(jobs, message):
-            if answer.job.client < self._byzantine:
-                answer = answer._replace(vector=message - self._scale * (answer.vector - message))
-            yield answer
+        for result in self._inner.run(jobs, message):
+            if result.job.client < self._byzantine:
+                result = result._replace(vector=message - self._scale * (result.vector - message))
+            yield result
 
     def close(self) -> None:
         self._inner.close()
@@ -124,7 +124,7 @@ class Study:
         begin = Rates.zeros(self.model).values
         engine = Serial(lambda: self._work(replace(LEARN, seed=self.seed)), len(begin))
         jobs = [Job(number, name, 0) for number, name in enumerate(self.data)]
-        return statistics.median(float(answer.vector.norm()) for answer in engine.run(jobs, begin))
+        return statistics.median(float(result.vector.norm()) for result in engine.run(jobs, begin))
 
     def results(self) -> Iterator[tuple[str, float]]:
         yield "no adaptation", self.of(Rates.zeros(self.model))
@@ -139,8 +139,8 @@ class Study:
     def _private(self, privacy: str) -> Iterator[tuple[str, float]]:
         for epsilon in EPSILONS:
             noise = noise_for(epsilon, LEARN.rounds, DELTA, SENSITIVITY[privacy])
-            found = self.accuracy(privacy=privacy, noise=noise, delta=DELTA)
-            yield f"{privacy}, epsilon {epsilon:g}", found
+            accuracy = self.accuracy(privacy=privacy, noise=noise, delta=DELTA)
+            yield f"{privacy}, epsilon {epsilon:g}", accuracy
 
 
 def _against(average: str, share: float) -> dict[str, Any]:
@@ -157,10 +157,10 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=Path("privacy.jsonl"))
     chosen = options.parse_args()
     for seed in chosen.seeds:
-        for name, found in Study(seed).results():
+        for name, accuracy in Study(seed).results():
             with open(chosen.out, "a") as file:
-                file.write(json.dumps({"seed": seed, "condition": name, "accuracy": found}) + "\n")
-            print(f"seed {seed}: {name}: {found:.4f}", flush=True)
+                file.write(json.dumps({"seed": seed, "condition": name, "accuracy": accuracy}) + "\n")
+            print(f"seed {seed}: {name}: {accuracy:.4f}", flush=True)
     print_table(chosen.out)
 
 

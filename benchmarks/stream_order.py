@@ -35,12 +35,14 @@ def deviation(labels: NDArray[np.int64], random: np.random.Generator) -> float:
 def evaluator_of(run: dict[str, Any], data_dir: Path) -> Evaluator:
     """The evaluator of a run, over exactly the clients that its results name."""
     config = run["config"]
-    said = {name.removeprefix("data."): value for name, value in config.items() if name.startswith("data.")}
-    name, stated = said.pop("name"), said.pop("options")
+    choices = {
+        name.removeprefix("data."): value for name, value in config.items() if name.startswith("data.")
+    }
+    name, stated = choices.pop("name"), choices.pop("options")
     usual = options_of(name)
     options = {key: value for key, value in stated.items() if value != usual.get(key)}
     population, target_labels, manifest = federate(
-        name, data_dir=data_dir, options=options, seed=run["seed"], **said
+        name, data_dir=data_dir, options=options, seed=run["seed"], **choices
     )
     assert manifest.digest == run["population"]["digest"], "the clients differ from those of the results"
     return Evaluator(population.target, target_labels, order=config["test.order"], seed=run["seed"])

@@ -31,7 +31,7 @@ MARK = re.compile(r"^<!-- made from code: ([a-z ]+) -->$", re.M)
 
 def on_page_markdown(text: str, **more: Any) -> str:
     """Called by MkDocs for every page."""
-    return MARK.sub(lambda found: PARTS[found[1]](), text)
+    return MARK.sub(lambda mark: PARTS[mark[1]](), text)
 
 
 def methods() -> str:
@@ -100,12 +100,12 @@ def _section(name: str, kind: type[Any]) -> str:
 
 
 def _rows(kind: type[Any]) -> Iterator[str]:
-    said = griffe.load(f"{kind.__module__}.{kind.__qualname__}")
+    parsed = griffe.load(f"{kind.__module__}.{kind.__qualname__}")
     for entry in fields(kind):
         if entry.name in (*NO_KEYS, "choices"):
             continue
         words = entry.metadata.get("help")
-        if words is None and (docstring := said.members[entry.name].docstring):
+        if words is None and (docstring := parsed.members[entry.name].docstring):
             words = " ".join(docstring.value.split())
         yield f"| `{entry.name}` | {_default(entry)} | {words or ''} |".replace("  |", " |")
 

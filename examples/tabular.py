@@ -22,8 +22,8 @@ def measured(site: int, x: np.ndarray, y: np.ndarray, patients: int) -> Site:
     """The data of a site: some of the patients in x and y, measured with its own instrument."""
     nature, draw = np.random.default_rng([site, 0]), np.random.default_rng([site, len(y)])
     share, scale, offset = nature.uniform(0.1, 0.9), nature.lognormal(0, 0.5, 30), nature.normal(0, 1, 30)
-    wanted = draw.random(patients) < share
-    rows = [draw.choice(np.flatnonzero(y == label)) for label in wanted]
+    labels = draw.random(patients) < share
+    rows = [draw.choice(np.flatnonzero(y == label)) for label in labels]
     return torch.tensor(x[rows] * scale + offset, dtype=torch.float32), torch.tensor(y[rows])
 
 

@@ -45,8 +45,8 @@ def labelled_lines(package: Path) -> Iterator[tuple[str, int]]:
 
 def tokens(line: str) -> list[int]:
     """Words and punctuation as numbers from 1, padded with 0."""
-    found = [1 + zlib.crc32(word.encode()) % (WORDS - 1) for word in re.findall(r"\w+|[^\w\s]", line.lower())]
-    return (found + [0] * LENGTH)[:LENGTH]
+    ids = [1 + zlib.crc32(word.encode()) % (WORDS - 1) for word in re.findall(r"\w+|[^\w\s]", line.lower())]
+    return (ids + [0] * LENGTH)[:LENGTH]
 
 
 def clients_of(library: str, lines: int, seed: int) -> list[tuple[Client, Client]]:
@@ -55,10 +55,10 @@ def clients_of(library: str, lines: int, seed: int) -> list[tuple[Client, Client
     random = np.random.default_rng(seed)
     clients = []
     for package in sorted(path.parent for path in root.glob("[a-z]*/__init__.py")):
-        found = list(islice(labelled_lines(package), 20 * lines))
-        if len(found) < 200 or package.name == "externals":  # too few lines, or vendored code
+        labelled = list(islice(labelled_lines(package), 20 * lines))
+        if len(labelled) < 200 or package.name == "externals":  # too few lines, or vendored code
             continue
-        x, y = np.array([tokens(line) for line, _ in found]), np.array([label for _, label in found])
+        x, y = np.array([tokens(line) for line, _ in labelled]), np.array([label for _, label in labelled])
         mix = random.dirichlet([0.4] * len(HEADINGS)) / np.bincount(y, minlength=len(HEADINGS)).clip(1)
         first = random.random(len(y)) < 0.7
         parts = [mix[y] * first, mix[y] * ~first]

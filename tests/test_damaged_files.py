@@ -127,7 +127,7 @@ def test_predictions_are_never_nan(tmp_path: Path, model_file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"signature": 5}, "signature that is no table but 5"),
+        ({"signature": 5}, "invalid signature, not a table: 5"),
         ({"signature": {**SIGNATURE, "classes": 5}}, "classes must be a list, got 5"),
         ({"signature": {**SIGNATURE, "classes": [1, 2]}}, "the class 1 is not a string"),
         ({"signature": {**SIGNATURE, "classes": ["a", {}]}}, "the class {} is not a string"),

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from tests.helpers.pages import ROOT, blocks, commands
 from ttpfl.cli import app
-from ttpfl.experiment.recipe import known
+from ttpfl.experiment.recipe import names
 from ttpfl.methods import base
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -95,7 +95,7 @@ def understand(words: list[str]) -> None:
             assert word.partition("=")[0] in {*options, "--help"}, f"ttpfl {' '.join(words)} has no {word}"
     if words[:1] == ["run"] or words[:2] == ["recipe", "show"]:
         recipe = next((word for word in rest if not word.startswith("-")), "demo")
-        assert recipe in known() or recipe.endswith(".toml") or recipe.isupper(), words
+        assert recipe in names() or recipe.endswith(".toml") or recipe.isupper(), words
 
 
 def test_options_that_are_not_there_are_found() -> None:
@@ -108,7 +108,7 @@ def test_options_that_are_not_there_are_found() -> None:
 
 def test_every_recipe_stands_in_the_page_about_the_paper() -> None:
     page = (ROOT / "docs" / "paper.md").read_text("utf-8")
-    assert [recipe for recipe in known() if f"`{recipe}`" not in page] == []
+    assert [recipe for recipe in names() if f"`{recipe}`" not in page] == []
 
 
 class _Loaded(HTMLParser):

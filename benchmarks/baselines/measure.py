@@ -101,12 +101,12 @@ def family(root: int) -> set[int]:
             # The process name may contain anything up to the last bracket; state and parent follow.
             parent = int(stat.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
-    found, todo = set(), [root]
+    processes, todo = set(), [root]
     while todo:
         process = todo.pop()
-        found.add(process)
+        processes.add(process)
         todo += children.get(process, [])
-    return found
+    return processes
 
 
 def proportional_size(process: int) -> int:

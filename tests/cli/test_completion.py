@@ -8,7 +8,8 @@ from ttpfl.cli import app, completion
 from ttpfl.data import names
 from ttpfl.data.population_config import SHIFTS
 from ttpfl.evaluation.streams import ORDERS
-from ttpfl.experiment.recipe import known, presets
+from ttpfl.experiment.recipe import names as recipe_names
+from ttpfl.experiment.recipe import presets
 from ttpfl.methods import names as method_names
 from ttpfl.models.build import MODELS
 
@@ -27,8 +28,8 @@ def test_names_are_those_of_the_registries() -> None:
     assert completion.methods() == sorted(method_names())
     assert completion.models() == list(MODELS)
     assert completion.orders() == list(ORDERS)
-    assert completion.recipes() == known()
-    assert set(completion.presets()) == {preset for name in known() for preset in presets(name)}
+    assert completion.recipes() == recipe_names()
+    assert set(completion.presets()) == {preset for name in recipe_names() for preset in presets(name)}
     assert completion.shifts() == list(SHIFTS)
 
 

@@ -46,7 +46,7 @@ def test_list_has_a_row_for_each_data_set(tmp_path: Path) -> None:
     there = {name: row.split()[-1] for name, row in rows.items()}
     assert there["digits5"] == "yes"
     assert there["pacs"] == there["cifar10"] == there["arrays"] == "no"
-    assert rows["digits"].rstrip().endswith("made here")
+    assert rows["digits"].rstrip().endswith("generated")
     assert "100         1   32x32" in rows["cifar100"]
     assert "MIT" in rows["fashion-mnist"]
     assert str(tmp_path) in lines[-1]

@@ -118,9 +118,9 @@ def test_a_pipe_a_folder_and_files_are_the_same(place: Path) -> None:
 def test_to_a_file_and_as_json(place: Path) -> None:
     words = ["pictures", "--rates", "r.safetensors", "--probabilities", *BATCH]
     plain = run(*words)
-    quiet = run(*words, "--out", "found.csv")
+    quiet = run(*words, "--out", "predictions.csv")
     assert (quiet.stdout, quiet.stderr) == ("", "")
-    assert (place / "found.csv").read_text() == plain.stdout
+    assert (place / "predictions.csv").read_text() == plain.stdout
     objects = [json.loads(line) for line in run(*words, "--json").stdout.splitlines()]
     for row, one in zip(answers(plain), objects, strict=True):
         assert (one["path"], one["class"], one["confidence"]) == (
@@ -138,18 +138,18 @@ def test_unreadable_pictures_are_named_and_left_out(place: Path) -> None:
     assert after.stdout == before.stdout  # its place in the batch goes to the next one
     first, last = after.stderr.splitlines()
     assert first.startswith("warning: skipped pictures/a/01x.jpg, which cannot be read: ")
-    assert last == "warning: 1 of 12 pictures could not be read"
+    assert last == "warning: 1 of 12 images could not be read"
 
 
 def test_nothing_to_read_is_an_error(place: Path) -> None:
-    result = run("pictures/a/00.jpg", "nowhere", "--out", "found.csv")
+    result = run("pictures/a/00.jpg", "nowhere", "--out", "predictions.csv")
     assert result.exit_code == 1
     assert "skipped nowhere, which cannot be read" in result.stderr
-    assert result.stderr.splitlines()[-1] == "error: none of 2 pictures could be read"
-    assert not (place / "found.csv").exists()
-    assert run("nowhere").stderr.splitlines()[-1] == "error: the picture could not be read"
+    assert result.stderr.splitlines()[-1] == "error: none of 2 images could be read"
+    assert not (place / "predictions.csv").exists()
+    assert run("nowhere").stderr.splitlines()[-1] == "error: the image could not be read"
     (place / "empty").mkdir()
-    assert run("empty").stderr == "error: there are no pictures in empty\n"
+    assert run("empty").stderr == "error: there are no images in empty\n"
     assert run("-", input="").exit_code == 1
 
 

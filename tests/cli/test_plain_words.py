@@ -129,7 +129,7 @@ def test_resizing_is_said_once(place: Path) -> None:
     pictures(place / "large", 3, side=33)
     result = invoke("personalize", "pictures", "large", "--model", "m.safetensors")
     assert result.exit_code == 0
-    assert result.stderr == "pictures are resized to 20x20 for the model; large/000.png is 33x33\n"
+    assert result.stderr == "images are resized to 20x20 for the model; large/000.png is 33x33\n"
 
 
 @pytest.mark.parametrize("count", [99, 100])
@@ -140,7 +140,7 @@ def test_predictions_that_collapse_into_one_class(place: Path, count: int) -> No
         model.linear5.bias.copy_(torch.tensor([0.0, 1e4]))
     save_model(place / "one.safetensors", model, build=HOW, signature=vars(SIGNATURE))
     result = invoke("personalize", "many", "--model", "one.safetensors")
-    said = f"warning: all {count} pictures were given the same class, 'bee'"
+    said = f"warning: all {count} images were given the same class, 'bee'"
     assert result.exit_code == 0
     assert (said in result.stderr) == (count >= 100)
 

@@ -158,7 +158,7 @@ def test_one_changed_pixel_is_made_again(
     damaged[-1000] ^= 1
     path.write_bytes(damaged)
     assert same(pixels(federated(data_dir=tmp_path, prepare=prepare, workers=1)), expected)
-    assert "which is damaged or has no digest: its images are made again" in caplog.text
+    assert "which is damaged or has no digest: its images are computed again" in caplog.text
     assert path.exists() == prepare
 
 

@@ -175,7 +175,7 @@ def test_missing_files_say_what_to_put_where(name: str, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_downloaded_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataMissingError, match=r"pacs cannot be downloaded\. Put the pictures as PACS/"):
+    with pytest.raises(DataMissingError, match=r"pacs cannot be downloaded\. Put the images as PACS/"):
         ttpfl.data.load("pacs", tmp_path, download=True)
 
 

@@ -298,7 +298,7 @@ def test_unknown_recipes_and_presets(path: Path, tmp_path: Path) -> None:
             read(tmp_path / "broken.toml")
 
 
-@pytest.mark.parametrize("name", recipes.known())
+@pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_is_sound_in_every_preset(name: str) -> None:
     for preset in recipes.presets(name):
         recipe = read(name, preset)
@@ -328,7 +328,7 @@ def stage_keys(recipe: Recipe) -> dict[tuple[str, int], list[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", recipes.known())
+@pytest.mark.parametrize("name", recipes.names())
 def test_a_recipe_shown_in_full_is_the_same_recipe_with_the_same_stages(name: str) -> None:
     for preset in recipes.presets(name):
         recipe = read(name, preset)
@@ -393,7 +393,7 @@ def test_the_papers_hyper_parameters() -> None:
     assert all(len(r.seeds) == 5 for r in (resnet, cnn, digits, pacs))
 
 
-@pytest.mark.parametrize("name", recipes.known())
+@pytest.mark.parametrize("name", recipes.names())
 def test_seeds_are_five_as_in_the_paper_and_one_on_two_cores(name: str) -> None:
     of_paper = read(name).compares and name != "demo"
     assert len(read(name).seeds) == (5 if of_paper else 1)

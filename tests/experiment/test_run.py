@@ -40,7 +40,7 @@ def context_in(folder: Path, data: Path | None = None) -> ExperimentContext:
     return ExperimentContext(Store(folder / "stages"), data or folder / "data", workers=0)
 
 
-@pytest.mark.parametrize("name", recipes.known())
+@pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_runs(name: str, folder: Path) -> None:
     recipe = read(name, "smoke")
     results = run(recipe, context_in(folder), folder / name, "ttpfl run")

@@ -138,7 +138,7 @@ def test_robust_averages_against_numpy(count: int, trim: float, seed: int) -> No
         assert torch.equal(got, backwards)  # in any order of the clients
 
 
-def test_a_liar_cannot_move_robust_averages() -> None:
+def test_a_byzantine_client_cannot_move_robust_averages() -> None:
     rates = some_rates(9)
     honest = combined(rates, "median").values
     rates[4].values = torch.full((2,), 1e6)

@@ -126,8 +126,8 @@ def test_incomplete_batches_are_left_out_behind_batchnorm_only() -> None:
 def test_batches_of_a_dataloader_hold(batch_size: int, samples: int) -> None:
     loader = DataLoader(TensorDataset(*pair(10, 4)), batch_size=batch_size)
     for make, expected in ((mlp, samples), (linear, 10)):
-        tally = LocalTrainer(make(), TrainSettings(batch_size=20)).train(loader, (0,))
-        assert tally.samples == expected
+        sums = LocalTrainer(make(), TrainSettings(batch_size=20)).train(loader, (0,))
+        assert sums.samples == expected
     sampled = DataLoader(TensorDataset(*pair(10, 4)), batch_sampler=[[0, 1, 2], [3, 4], [5, 6, 7, 8]])
     assert LocalTrainer(mlp(), TrainSettings()).train(sampled, (0,)).samples == 9
 
@@ -261,11 +261,11 @@ def test_gradients_are_on_whatever_the_caller_does() -> None:
 
 def test_evaluation_is_that_of_the_model_as_it_is() -> None:
     model, (x, y) = mlp(dropout=0.5), pair(10, 9)
-    tally = LocalTrainer(model, TrainSettings(batch_size=4)).evaluate((x, y), (0,))
+    sums = LocalTrainer(model, TrainSettings(batch_size=4)).evaluate((x, y), (0,))
     logits = model.eval()(x).detach().double()
-    assert tally.samples == 10
-    assert tally.mean_loss == pytest.approx(float(F.cross_entropy(logits, y)), rel=1e-6)
-    assert tally.right == int((logits.argmax(1) == y).sum())
+    assert sums.samples == 10
+    assert sums.mean_loss == pytest.approx(float(F.cross_entropy(logits, y)), rel=1e-6)
+    assert sums.right == int((logits.argmax(1) == y).sum())
 
 
 @pytest.mark.parametrize("fast", [False, True])

@@ -40,7 +40,9 @@ def test_the_tutorial_from_an_empty_folder(tmp_path: Path) -> None:
     assert said["flower up"].count("registered, connected since") == 3
     assert ended.count("does not run here") == 4
     assert processes_below(tmp_path / "trial") == {}
-    assert len((tmp_path / "found.csv").read_text().splitlines()) == 41  # forty pictures below a heading
+    assert (
+        len((tmp_path / "predictions.csv").read_text().splitlines()) == 41
+    )  # forty pictures below a heading
     _compare_with_the_local_engine(tmp_path / "trial", tmp_path / "runs")
 
 

@@ -31,7 +31,7 @@ def bound(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Evaluate the bounds of generalisation and convergence.
+    """Evaluate the generalisation and convergence bounds.
 
     Explicit values override the model's.
     """
@@ -53,8 +53,8 @@ def bound(
         ]
     numbers, origins = completed(numbers, measured)
     bounds = evaluated(numbers)
-    facts = {"numbers": vars(numbers), "origins": origins, "longest_direction": longest, **bounds}
-    print_result(facts, *bound_tables(numbers, origins, bounds), *notes, as_json=json)
+    content = {"numbers": vars(numbers), "origins": origins, "longest_direction": longest, **bounds}
+    print_result(content, *bound_tables(numbers, origins, bounds), *notes, as_json=json)
 
 
 def _measured(

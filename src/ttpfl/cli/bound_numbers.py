@@ -50,7 +50,7 @@ class Numbers:
 THEORY = {entry.name: entry.metadata["theory"] or entry.name for entry in fields(Numbers)}
 
 
-def completed(given: Numbers, measured: Mapping[str, Any]) -> tuple[Numbers, dict[str, str]]:
+def completed(explicit: Numbers, measured: Mapping[str, Any]) -> tuple[Numbers, dict[str, str]]:
     """Fill in missing numbers with measured, then assumed ones; also return the origin of each.
 
     >>> numbers, origins = completed(Numbers(clients_n=240), {"clients_n": 30, "batches_k": 2})
@@ -59,8 +59,8 @@ def completed(given: Numbers, measured: Mapping[str, Any]) -> tuple[Numbers, dic
     >>> numbers.radius_r, origins["radius_r"]
     (1.0, 'assumed')
     """
-    origins = {name: "given" for name, value in asdict(given).items() if value is not None}
-    numbers, origins = given, {**origins, "epsilon": "asked", "failure": "asked"}
+    origins = {name: "given" for name, value in asdict(explicit).items() if value is not None}
+    numbers, origins = explicit, {**origins, "epsilon": "asked", "failure": "asked"}
     for origin, values in (("measured", measured), ("assumed", ASSUMED)):
         new: dict[str, Any] = {name: value for name, value in values.items() if name not in origins}
         numbers, origins = replace(numbers, **new), origins | dict.fromkeys(new, origin)

@@ -20,10 +20,10 @@ app = typer.Typer(help="Manage data sets, client populations and image corruptio
 @app.command("list")
 def list_(data_dir: DataDir = None, json: Json = False) -> None:
     """List data sets, and which of them are in the data directory."""
-    from ttpfl.cli.tables import data_set_facts, data_sets_table
+    from ttpfl.cli.tables import data_set_info, data_sets_table
     from ttpfl.data.registry import data_directory, names
 
-    info = [data_set_facts(name, data_dir) for name in names()]
+    info = [data_set_info(name, data_dir) for name in names()]
     where = f"data directory: {data_directory(data_dir)}"
     print_result(info, data_sets_table(data_dir), where, as_json=json)
 
@@ -31,9 +31,9 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
 @app.command()
 def info(name: Name, data_dir: DataDir = None, json: Json = False) -> None:
     """Show what is known about a data set without loading it."""
-    from ttpfl.cli.tables import data_set_facts, data_set_table
+    from ttpfl.cli.tables import data_set_info, data_set_table
 
-    print_result(data_set_facts(name, data_dir), data_set_table(name, data_dir), as_json=json)
+    print_result(data_set_info(name, data_dir), data_set_table(name, data_dir), as_json=json)
 
 
 @app.command()

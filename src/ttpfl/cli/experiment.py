@@ -73,12 +73,12 @@ def demo(
 @recipe_app.command("list")
 def list_recipes(json: Json = False) -> None:
     """List bundled recipes."""
-    from ttpfl.experiment.recipe import known, presets, read
+    from ttpfl.experiment.recipe import names, presets, read
 
-    recipes = [(name, presets(name), read(name).title) for name in known()]
-    facts = [{"recipe": name, "presets": names, "title": title} for name, names, title in recipes]
-    rows = [{"recipe": name, "presets": ", ".join(names), "title": title} for name, names, title in recipes]
-    print_result(facts, rows_table(rows), as_json=json)
+    recipes = [(name, presets(name), read(name).title) for name in names()]
+    content = [{"recipe": name, "presets": listed, "title": title} for name, listed, title in recipes]
+    rows = [{"recipe": name, "presets": ", ".join(listed), "title": title} for name, listed, title in recipes]
+    print_result(content, rows_table(rows), as_json=json)
 
 
 @recipe_app.command("show")
@@ -96,7 +96,7 @@ def report(
         Path | None,
         option(
             "HTML file to write.",
-            "report.html beside results.json, NAME.html beside NAME.json",
+            "report.html next to results.json, NAME.html next to NAME.json",
             dir_okay=False,
         ),
     ] = None,
@@ -117,7 +117,7 @@ def table(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Print results as Markdown tables, beside the paper's figures."""
+    """Print results as Markdown tables, next to the paper's figures."""
     from ttpfl.report.tables import accuracies, markdown, replaced
     from ttpfl.results.files import load_all
 
@@ -125,7 +125,7 @@ def table(
     text = "\n\n".join(map(markdown, loaded))
     if into is not None:
         into.write_text(replaced(read_bytes(into).decode("utf-8"), text), "utf-8")
-    facts = [
+    content = [
         {
             **{key: results["recipe"].get(key) for key in ("name", "title", "preset", "set")},
             "accuracy": accuracies(results),
@@ -133,7 +133,7 @@ def table(
         }
         for results in loaded
     ]
-    print_result(facts, *([text] if into is None else []), as_json=json)
+    print_result(content, *([text] if into is None else []), as_json=json)
 
 
 @results_app.command("picture")

@@ -185,7 +185,7 @@ def clients_of(
         raise ModelError(f"{path} does not name the data it was trained on: use ttpfl from Python")
     clients = _clients(card["data"], data_dir, out, title)
     if clients.manifest.digest != card["population"]:
-        raise DataError(f"the data differs from what {path} was trained on: see the manifest beside it")
+        raise DataError(f"the data differs from what {path} was trained on: see the manifest next to it")
     return clients
 
 

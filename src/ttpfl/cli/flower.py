@@ -15,7 +15,7 @@ app = typer.Typer(help="Set up and run a federation of real sites on Flower.", n
 Home = Annotated[Path, argument("Federation folder.", file_okay=False)]
 Site = Annotated[str, argument("Site name.")]
 Folder = Annotated[Path, typer.Argument(help="Site folder.", file_okay=False, exists=True)]
-PublicKey = Annotated[Path | None, file_option("New public key, if the site made its own.")]
+PublicKey = Annotated[Path | None, file_option("New public key, if the site created its own.")]
 
 
 @app.callback()
@@ -176,7 +176,7 @@ def noise(
     epsilon: Annotated[float, option("Total privacy budget of all rounds.")],
     rounds: Annotated[int, option("Rounds that a site participates in.", min=1)],
     delta: Annotated[float, option("Delta of (epsilon, delta) differential privacy.")] = 1e-5,
-    local: Annotated[bool, flag("--local", "Compute for noise that each site adds.")] = False,
+    local: Annotated[bool, flag("--local", "Compute local noise, which each site adds.")] = False,
 ) -> None:
     """Compute the --noise for a privacy budget."""
     from ttpfl.federation.privacy.accountant import SENSITIVITY, noise_for

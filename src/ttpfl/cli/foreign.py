@@ -43,7 +43,7 @@ def model_in(
     card = read_card(path)
     stored = card.get("signature", {})
     if not isinstance(stored, dict):
-        raise ModelError(f"{path} has a signature that is no table but {stored!r:.60}: get the file again")
+        raise ModelError(f"{path} has an invalid signature, not a table: {stored!r:.60}; get the file again")
     parts = {**stored, **{name: _read(name, text) for name, text in options.items() if text}}
     missing = ["arch"] if arch is None and "build" not in card else []
     missing += [name for name in _READERS if name not in parts]

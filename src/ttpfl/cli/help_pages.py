@@ -35,7 +35,7 @@ class PagedCommand(TyperCommand):
         parameter = copy(parameter)
         if (parameter.rich_help_panel in MORE) != self.second_page:
             parameter.hidden = True
-        if text := _default(parameter):  # typer would give it a line of its own
+        if text := _default(parameter):  # typer would put it on a separate line
             parameter.help = f"{parameter.help} [dim]{escape(f'[default: {text}]')}[/dim]"
             parameter.show_default = False
         return parameter

@@ -18,9 +18,9 @@ def methods(
     from ttpfl.methods.table import entries, shown, tables
 
     listed = entries(None if name is None else [name])
-    facts = listed if name is None else listed[0]
+    content = listed if name is None else listed[0]
     if as_markdown:
-        print_result(facts, *tables(listed), as_json=json)
+        print_result(content, *tables(listed), as_json=json)
         return
     if name is None:
         rows = [
@@ -32,7 +32,7 @@ def methods(
             }
             for entry in listed
         ]
-        print_result(facts, rows_table(rows), as_json=json)
+        print_result(content, rows_table(rows), as_json=json)
         return
     method = listed[0]
     rows = [
@@ -45,4 +45,4 @@ def methods(
         for parameter in method.hyper_parameters
     ]
     words = filter(None, [f"{name}: {method.adapts}", method.details, f"needs: {method.needs}"])
-    print_result(facts, *words, rows_table(rows) if rows else "no hyper-parameters", as_json=json)
+    print_result(content, *words, rows_table(rows) if rows else "no hyper-parameters", as_json=json)

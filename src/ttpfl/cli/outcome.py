@@ -1,4 +1,4 @@
-"""The results of `ttpfl train` and `ttpfl learn` in words."""
+"""The results of `ttpfl train` and `ttpfl learn` as text."""
 
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ def report(
     path: Path, history: list[dict[str, Any]], as_json: bool = False, learned: dict[str, Any] | None = None
 ) -> None:
     """Print what was written and, for rates, how they compare with no adaptation on source clients."""
-    facts = {"result": path, "rounds": len(history), "last_round": history[-1]}
+    content = {"result": path, "rounds": len(history), "last_round": history[-1]}
     words = [f"{path} written after {counted(len(history), 'round')}: {figures(history[-1])}"]
     if learned is not None and "checked" in learned:
-        facts["checked"] = learned["checked"]
+        content["checked"] = learned["checked"]
         words.append(compared(learned["checked"], learned["clients"]))
-    print_result(facts, *words, as_json=as_json)
+    print_result(content, *words, as_json=as_json)
 
 
 def compared(checked: dict[str, Any], clients: int) -> str:
@@ -37,7 +37,7 @@ def compared(checked: dict[str, Any], clients: int) -> str:
 
 
 def figures(record: dict[str, Any]) -> str:
-    """A round in words.
+    """A round as text.
 
     >>> figures({"round": 3, "validation_loss": 0.51234, "failed": []})
     'validation loss 0.5123'

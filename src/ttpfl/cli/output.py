@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 WIDE = 1000  # columns, for files and pipes
 
 
-def print_result(facts: Any, *words: "str | Table", as_json: bool) -> None:
-    """Print the facts as JSON, or the words."""
+def print_result(content: Any, *text: "str | Table", as_json: bool) -> None:
+    """Print the content as JSON, or the text."""
     if as_json:
         # Only strings contain characters to escape, and JSON uses the same escapes.
-        typer.echo(printable(json.dumps(plain(facts), indent=2, ensure_ascii=False, allow_nan=False)))
+        typer.echo(printable(json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)))
         return
-    for part in words:
+    for part in text:
         if isinstance(part, str):
             typer.echo(printable(part))
         else:

@@ -1,4 +1,4 @@
-"""`ttpfl personalize`: predictions for unlabelled pictures, from folders or a pipe."""
+"""`ttpfl personalize`: predictions for unlabelled images, from folders or a pipe."""
 
 import os
 import sys
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ttpfl.data.pictures import Unreadable
     from ttpfl.folder_stream import Prediction
 
-MANY = 100  # pictures; fewer may well be all of one class
+MANY = 100  # images; fewer may well be all of one class
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What to write for each picture, and where."""
+    """What to write for each image, and where."""
 
     out: Annotated[
         Path | None, option("File to write. It appears once it is complete.", "stdout", dir_okay=False)
@@ -41,8 +41,8 @@ class OutputOptions:
 
 @with_groups({"For weights that `ttpfl train` did not write": "arch classes image_size mean std"})
 def personalize(
-    pictures: Annotated[
-        list[str], argument("Picture files or folders (searched recursively). - reads paths from stdin.")
+    images: Annotated[
+        list[str], argument("Image files or folders (searched recursively). - reads paths from stdin.")
     ],
     model: Annotated[Path, option("Model file of `ttpfl train`, or any weights file.", dir_okay=False)],
     weights: WeightsOptions,
@@ -58,9 +58,9 @@ def personalize(
     ] = None,
     batch_size: Annotated[int, option("Batch size.", min=1)] = 20,
 ) -> None:
-    """Classify unlabelled pictures while adapting to them.
+    """Classify unlabelled images while adapting to them.
 
-    Prints path, class and confidence of each picture. Unreadable pictures are reported on stderr and
+    Prints path, class and confidence of each image. Unreadable images are reported on stderr and
     skipped; it is an error only if none can be read.
     """
     from ttpfl.folder_stream import predict_pictures
@@ -70,15 +70,15 @@ def personalize(
     network, signature, card = model_in(model, **vars(weights))
     _warn_of_chance(model, card)
     predictor = _predictor(network, rates, mode or "online")
-    paths = _announce_resizing(_paths(pictures), signature.image_size)
+    paths = _announce_resizing(_paths(images), signature.image_size)
     stream = predict_pictures(predictor, paths, signature, batch_size)
-    labels, unreadable = _write_all(stream, signature.classes, output, pictures)
+    labels, unreadable = _write_all(stream, signature.classes, output, images)
     done = labels.total()
     if unreadable:
-        warn(f"{unreadable} of {done + unreadable} pictures could not be read")
+        warn(f"{unreadable} of {done + unreadable} images could not be read")
     if done >= MANY and len(labels) == 1:
         advice = "check the model and its --mean and --std" if rates is None else "compare without --rates"
-        warn(f"all {done} pictures were given the same class, {next(iter(labels))!r}: {advice}")
+        warn(f"all {done} images were given the same class, {next(iter(labels))!r}: {advice}")
 
 
 def _write_all(
@@ -87,7 +87,7 @@ def _write_all(
     output: OutputOptions,
     places: list[str],
 ) -> tuple[Counter[str], int]:
-    """Write each prediction as it comes. Returns label counts and the number of unreadable pictures."""
+    """Write each prediction as it comes. Returns label counts and the number of unreadable images."""
     from ttpfl.cli.predictions import opened, writer
     from ttpfl.cli.progress import progress
     from ttpfl.data.pictures import Unreadable
@@ -95,7 +95,7 @@ def _write_all(
     labels, unreadable = Counter[str](), 0
     # No progress bar between lines of output.
     show = output.out is not None or not sys.stdout.isatty()
-    with opened(output.out) as text, progress("predicting", "picture", show=show, patient=True) as advance:
+    with opened(output.out) as text, progress("predicting", "image", show=show, patient=True) as advance:
         write = writer(text, classes, output.probabilities, output.json)
         for outcome in stream:
             if isinstance(outcome, Unreadable):
@@ -106,7 +106,7 @@ def _write_all(
                 labels[outcome.label] += 1
                 advance(labels.total(), None)
         if not labels:  # an error before the file is complete, so that none is left behind
-            raise DataError(_no_picture(places, unreadable))
+            raise DataError(_no_image(places, unreadable))
     return labels, unreadable
 
 
@@ -128,18 +128,18 @@ def _is_fraction(value: Any) -> bool:
 
 
 def _announce_resizing(paths: Iterable[str], size: tuple[int, int]) -> Iterator[str]:
-    """The same paths; the first picture of another size is announced."""
+    """The same paths; the first image of another size is announced."""
     from ttpfl.data.extras import extra
     from ttpfl.util.reading import open_regular
 
     announced = False
     for path in paths:
         if not announced:
-            # Unreadable pictures are reported later. Portrait and landscape count as the same size.
-            with suppress(Exception), open_regular(path) as file, extra("PIL.Image").open(file) as picture:
-                if announced := picture.size not in (size[::-1], size):
-                    wide, high = picture.size
-                    say(f"pictures are resized to {size[1]}x{size[0]} for the model; {path} is {wide}x{high}")
+            # Unreadable images are reported later. Portrait and landscape count as the same size.
+            with suppress(Exception), open_regular(path) as file, extra("PIL.Image").open(file) as image:
+                if announced := image.size not in (size[::-1], size):
+                    wide, high = image.size
+                    say(f"images are resized to {size[1]}x{size[0]} for the model; {path} is {wide}x{high}")
         yield path
 
 
@@ -154,7 +154,7 @@ def _predictor(network: "nn.Module", rates: Path | None, mode: str) -> "Callable
 
 
 def _paths(places: Iterable[str]) -> Iterator[str]:
-    """The paths of all pictures, one at a time, since there may be very many."""
+    """The paths of all images, one at a time, since there may be very many."""
     from ttpfl.data.pictures import pictures_below
 
     for place in places:
@@ -167,9 +167,7 @@ def _paths(places: Iterable[str]) -> Iterator[str]:
             yield place
 
 
-def _no_picture(places: list[str], unreadable: int) -> str:
+def _no_image(places: list[str], unreadable: int) -> str:
     if not unreadable:
-        return f"there are no pictures in {', '.join(places)}"
-    return (
-        "the picture could not be read" if unreadable == 1 else f"none of {unreadable} pictures could be read"
-    )
+        return f"there are no images in {', '.join(places)}"
+    return "the image could not be read" if unreadable == 1 else f"none of {unreadable} images could be read"

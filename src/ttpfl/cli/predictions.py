@@ -55,12 +55,12 @@ def writer(
     header = [["path", "class", "confidence", *(shown(cell(name)) for name in classes if probabilities)]]
 
     def write_object(prediction: "Prediction") -> None:
-        facts: dict[str, Any] = {"path": prediction.path, "class": prediction.label}
-        facts["confidence"] = round(prediction.confidence, 6)
+        line: dict[str, Any] = {"path": prediction.path, "class": prediction.label}
+        line["confidence"] = round(prediction.confidence, 6)
         if probabilities:
             rounded = (round(value, 6) for value in prediction.probabilities)
-            facts["probabilities"] = dict(zip(classes, rounded, strict=True))
-        print(json.dumps(facts), file=stream, flush=True)
+            line["probabilities"] = dict(zip(classes, rounded, strict=True))
+        print(json.dumps(line), file=stream, flush=True)
 
     def write_row(prediction: "Prediction") -> None:
         if header:  # with the first row, so that a failure leaves nothing behind

@@ -148,7 +148,7 @@ class Pace:
         self._before: int | None = None
 
     def words(self, done: int, total: int | None, figures: str = "") -> str:
-        """The progress in words."""
+        """The progress as text."""
         if self._before is None:
             self._before = done - 1
         passed = self._clock() - self._start

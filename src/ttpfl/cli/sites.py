@@ -32,7 +32,7 @@ class SiteOptions:
     engine: Annotated[str, option("Where clients run: local or flower.")] = "local"
     federation: Annotated[Path | None, folder_option("Federation folder of `ttpfl flower init`.")] = None
     deadline: Annotated[
-        float | None, option("Wait for late replies after half arrived.", "60", min=0, metavar="SECONDS")
+        float | None, option("Wait for late replies once half have arrived.", "60", min=0, metavar="SECONDS")
     ] = None
     longest: Annotated[
         float | None, option("Longest wait for replies.", "3600", min=1, metavar="SECONDS")

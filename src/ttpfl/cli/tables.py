@@ -1,4 +1,4 @@
-"""Facts about data sets, plain and as tables."""
+"""Information about data sets, plain and as tables."""
 
 from dataclasses import asdict
 from os import PathLike
@@ -11,10 +11,10 @@ from ttpfl.data.images import DatasetInfo
 from ttpfl.data.registry import client_choices, data_directory, dataset_info, is_there, names, options
 
 
-def data_set_facts(name: str, data_dir: str | PathLike[str] | None = None) -> dict[str, Any]:
-    """Facts about a data set that need no loading, for JSON.
+def data_set_info(name: str, data_dir: str | PathLike[str] | None = None) -> dict[str, Any]:
+    """Information about a data set that needs no loading, for JSON.
 
-    >>> data_set_facts("digits")["options"]
+    >>> data_set_info("digits")["options"]
     {'seed': 0, 'augmentation': ''}
     """
     info = asdict(dataset_info(name))
@@ -37,21 +37,21 @@ def data_sets_table(data_dir: str | PathLike[str] | None = None) -> Table:
     table.add_column("domains", justify="right")
     table.add_column("size", no_wrap=True)
     table.add_column("licence", no_wrap=True, ratio=1)
-    table.add_column("there", no_wrap=True)
+    table.add_column("available", no_wrap=True)
     for info in map(dataset_info, names()):
         counts = (str(len(labels) or "yours") for labels in (info.classes, info.domains))
-        table.add_row(info.name, info.title, *counts, _size(info), info.licence, _there(info, data_dir))
+        table.add_row(info.name, info.title, *counts, _size(info), info.licence, _available(info, data_dir))
     return table
 
 
 def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Table:
-    """One row per fact about a data set."""
+    """One row per property of a data set."""
     info = dataset_info(name)
     rows = {
         "name": info.name,
         "title": info.title,
-        "there": f"{_there(info, data_dir)} ({data_directory(data_dir)})",
-        "images": f"{info.samples:,}" if info.samples else "as many as there are",
+        "available": f"{_available(info, data_dir)} ({data_directory(data_dir)})",
+        "images": f"{info.samples:,}" if info.samples else "yours",
         "classes": _counted(info.classes),
         "domains": _counted(info.domains),
         "image size": _size(info),
@@ -60,7 +60,7 @@ def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Ta
         "std": _triple(info.std),
         "licence": info.licence,
         "homepage": info.homepage or "none",
-        "to put there": info.instructions.rstrip(","),
+        "needs": info.instructions.rstrip(","),
     }
     for file in info.files:
         path = f" {file.path}" if len(info.files) > 1 else ""
@@ -69,14 +69,14 @@ def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Ta
     rows["clients"] = _pairs(client_choices(name))
     table = Table.grid("", "", padding=(0, 2))
     table.columns[0].style, table.columns[0].no_wrap = "bold", True
-    for fact, value in rows.items():
-        table.add_row(fact, value)
+    for label, value in rows.items():
+        table.add_row(label, value)
     return table
 
 
-def _there(info: DatasetInfo, data_dir: str | PathLike[str] | None) -> str:
+def _available(info: DatasetInfo, data_dir: str | PathLike[str] | None) -> str:
     if not info.places:
-        return "made here"
+        return "generated"
     return "yes" if is_there(info.name, data_dir) else "no"
 
 

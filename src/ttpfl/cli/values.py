@@ -43,11 +43,11 @@ def merged(values: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
     >>> merged({"shift": "label", "seed": None}, ["seed=3"])
     {'shift': 'label', 'seed': 3}
     """
-    given = {name: value for name, value in values.items() if value is not None}
+    explicit = {name: value for name, value in values.items() if value is not None}
     added = choices(sets)
-    if twice := sorted(given.keys() & added.keys()):
+    if twice := sorted(explicit.keys() & added.keys()):
         raise DataError(f"{twice[0]} is given twice: as {option_name(twice[0])} and in --set")
-    return {**given, **added}
+    return {**explicit, **added}
 
 
 def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:

@@ -32,10 +32,10 @@ def option_name(name: str) -> str:
 def as_options(message: str, command: str | None) -> str:
     """A message of the library with the options of a command instead of arguments.
 
-    >>> as_options("pictures have 2 sizes: pass image_size= to resize them", "train")
-    'pictures have 2 sizes: pass --option image_size=48 to resize them'
-    >>> as_options("pictures have 2 sizes: pass image_size= to resize them", "run")
-    'pictures have 2 sizes: pass --set data.options.image_size=48 to resize them'
+    >>> as_options("images have 2 sizes: pass image_size= to resize them", "train")
+    'images have 2 sizes: pass --option image_size=48 to resize them'
+    >>> as_options("images have 2 sizes: pass image_size= to resize them", "run")
+    'images have 2 sizes: pass --set data.options.image_size=48 to resize them'
     >>> as_options("use average='median', or set validate_every=1 (data_dir= names another)", "learn")
     'use --average median, or set --validate-every 1 (--data-dir names another)'
     >>> as_options("batch_size must be a positive integer, got 0", "learn")

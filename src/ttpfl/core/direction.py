@@ -201,7 +201,7 @@ class DirectionCache:
     models. `keep="first"` adds no new ones, which suits one model and clients that recur in turn (there, the
     least recently used entry would always be the next one needed).
 
-    The key is the content of the batch, the model's weights and the plain attributes of its layers, so many
+    The key is the content of the batch, the model's weights and the plain attributes of its layers, so
     models, clients and threads can share a cache. Results are the same with and without it. Other objects
     that a model uses are not part of the key: if you change them, use a separate cache.
 

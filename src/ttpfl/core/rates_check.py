@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 def keep(kept: dict[int, Kept], excess: float, candidate: Candidate) -> None:
     """Keep the rates with the smallest excess in each span of rounds: 0, 1, 2 to 3, 4 to 7, 8 to 15, ...
 
-    So few rates are kept, and which ones does not depend on the total number of rounds. Excesses of different
+    Few rates are kept, and which ones does not depend on the total number of rounds. Excesses of different
     cohorts are hard to compare (some cohorts gain more), so they only decide within a span. `verdict` chooses
     what to return, on the same clients for all.
 
@@ -46,9 +46,9 @@ def keep(kept: dict[int, Kept], excess: float, candidate: Candidate) -> None:
         kept[span] = Kept(excess, candidate)
 
 
-def returnable(begin: Tensor, kept: Mapping[int, Kept]) -> list[Candidate]:
+def returnable(initial: Tensor, kept: Mapping[int, Kept]) -> list[Candidate]:
     """List the rates to fall back to: the initial ones, and those that were kept."""
-    return [Candidate(0, begin), *(best.candidate for best in kept.values() if best.candidate.rounds)]
+    return [Candidate(0, initial), *(best.candidate for best in kept.values() if best.candidate.rounds)]
 
 
 @dataclass(frozen=True)

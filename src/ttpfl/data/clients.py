@@ -79,7 +79,7 @@ class SourceClient(Client):
         return Labelled(images, torch.from_numpy(self.train_labels))
 
     def validation(self) -> Labelled:
-        """Validation data, for rates and hyperparameters."""
+        """Validation data, for rates and hyper-parameters."""
         return Labelled(self.tensor(self.validation_ids), torch.from_numpy(self.validation_labels))
 
 

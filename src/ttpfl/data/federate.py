@@ -191,6 +191,6 @@ def _corrupted_path(directory: Path, made: Manifest) -> Path:
     key = {"population": made.digest, "ttpfl": __version__, **versions}
     path = cache_path(directory, f"{made.data['name']}-corrupted", key, "npy")
     if path.exists() and not is_intact(path):
-        log.warning("removed %s, which is damaged or has no digest: its images are made again", path)
+        log.warning("removed %s, which is damaged or has no digest: its images are computed again", path)
         path.unlink()
     return path

@@ -38,7 +38,7 @@ class DatasetInfo:
     image_size: tuple[int, int]
     """Height and width; (0, 0) if the user's own data decides."""
     channels: str
-    """Where the channels come from, in words."""
+    """Where the channels come from, for display."""
     mean: Triple
     std: Triple
     """Mean and standard deviation of values from 0 to 1, for normalisation."""

@@ -69,7 +69,7 @@ class PopulationConfig:
     in_distribution: bool = False
     """Whether target clients have the same corruptions as source clients."""
     validation: Annotated[float, PROBABILITY] = 0.2
-    """Fraction of a source client's images held out for rates and hyperparameters."""
+    """Fraction of a source client's images held out for rates and hyper-parameters."""
     replacement: bool = False
     """Whether clients can share images (never a source and a target client)."""
     frost_textures: str | None = None

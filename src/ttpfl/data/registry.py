@@ -179,7 +179,7 @@ def data_directory(data_dir: Directory = None) -> Path:
 
 
 def _entry(name: str) -> _Entry:
-    return find("data set", name, {known: _entries[known] for known in names()}, DataError)
+    return find("data set", name, {key: _entries[key] for key in names()}, DataError)
 
 
 def _parameters(name: str) -> Mapping[str, inspect.Parameter]:

@@ -37,7 +37,7 @@ def _sections(recipe: Recipe) -> Tree:
     sections = {name: asdict(getattr(config, name)) for name in SECTIONS}
     # Explicit choices identify the population's stage, so defaults are only comments.
     defaults = _as_comments(config.data.defaults())
-    sections["data"] = {"name": config.data.name, **merged(defaults, config.data.said())}
+    sections["data"] = {"name": config.data.name, **merged(defaults, config.data.explicit())}
     return {
         name: {key: item for key, item in section.items() if key not in NO_KEYS}
         for name, section in sections.items()

@@ -30,7 +30,7 @@ class Data:
     """Options of the data set, such as `image_size`; `ttpfl data info` lists them."""
     choices: Mapping[str, Any] = field(default_factory=dict)
 
-    def said(self) -> Tree:
+    def explicit(self) -> Tree:
         """The explicit settings, as in a recipe."""
         return {"options": dict(self.options), **self.choices}
 
@@ -122,7 +122,7 @@ class Config:
         51.0
         """
         tree = {name: asdict(getattr(self, name)) for name in SECTIONS}
-        tree["data"] = {"name": self.data.name, **merged(self.data.defaults(), self.data.said())}
+        tree["data"] = {"name": self.data.name, **merged(self.data.defaults(), self.data.explicit())}
         return {
             f"{name}.{key}": v for name, part in tree.items() for key, v in part.items() if key not in NO_KEYS
         }

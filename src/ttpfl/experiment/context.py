@@ -18,7 +18,7 @@ from ttpfl.federation.checkpoints.progress import Advance
 from ttpfl.federation.settings import RunSettings
 
 Watch = Callable[[str, str], AbstractContextManager[Advance]]
-"""From a title and the unit that is counted to a context with a function that reports progress."""
+"""Maps a title and a unit to a context manager whose value is a function that reports progress."""
 
 
 def unwatched(title: str, unit: str) -> AbstractContextManager[Advance]:

@@ -182,12 +182,12 @@ def find_file(recipe: str | PathLike[str]) -> Path:
     path = Path(recipe)
     if path.suffix.lower() == ".toml":
         if not path.exists():
-            raise RecipeError(f"there is no recipe {path}. Built-in recipes: {', '.join(known())}")
+            raise RecipeError(f"there is no recipe {path}. Built-in recipes: {', '.join(names())}")
         return path
-    return find("recipe", str(recipe), {name: folder() / f"{name}.toml" for name in known()}, RecipeError)
+    return find("recipe", str(recipe), {name: folder() / f"{name}.toml" for name in names()}, RecipeError)
 
 
-def known() -> list[str]:
+def names() -> list[str]:
     """The names of the built-in recipes."""
     return sorted(path.stem for path in folder().glob("*.toml"))
 

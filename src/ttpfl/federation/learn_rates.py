@@ -51,7 +51,7 @@ def learn_rates(
         clients: A sequence or a mapping of datasets, `(x, y)` tensor pairs or DataLoaders.
         rounds: Number of rounds.
         cohort: Clients per round, drawn without repetition; all if None.
-        lr: Learning rate of the rates.
+        lr: Learning rate for the rates.
         batch_size: Batch size; use the one expected at test time. DataLoaders keep their own.
         local_epochs: Local epochs per round.
         mode: See `refine_rates`.
@@ -61,9 +61,9 @@ def learn_rates(
         check: Compare the result with no adaptation, on the clients of the last rounds. If it is worse, warn
             with a `RatesWarning` and return the best of some earlier rates. See `learned["checked"]`.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
-        logits: From the model's output to logits.
-        objective: From logits to the unsupervised loss.
-        loss: From logits and labels to the supervised loss.
+        logits: Maps the model's output to logits.
+        objective: Maps logits to the unsupervised loss.
+        loss: Maps logits and labels to the supervised loss.
 
     >>> import torch
     >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in "abc"}

@@ -45,9 +45,9 @@ def learn(
         resume: Resume from the newest checkpoint in `run_dir`, with the same bits as without interruption.
         callbacks: Additional callbacks.
         evaluate: Returns metrics on target clients for rates; called every `eval_every` rounds.
-        objective: From logits to the unsupervised loss.
-        loss: From logits and labels to the supervised loss.
-        logits: From the model's output to logits.
+        objective: Maps logits to the unsupervised loss.
+        loss: Maps logits and labels to the supervised loss.
+        logits: Maps the model's output to logits.
         engine: Creates the engine that runs clients; processes on this machine if None.
         noise_key: Secret key of the noise of `settings.privacy`, for repeatable studies. If None, a new one
             that is kept in `run_dir`; local noise then uses a new key every time.

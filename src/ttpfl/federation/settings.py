@@ -135,7 +135,7 @@ class LearnSettings(RunSettings):
 
     local_epochs: int = choice(1, "local epochs per round", integer(1))
     batch_size: int = choice(20, "batch size; use the one expected at test time", integer(1))
-    lr: float = choice(0.1, "learning rate of the rates", POSITIVE)
+    lr: float = choice(0.1, "learning rate for the rates", POSITIVE)
     mode: str = choice(
         "batch",
         "refine with each batch's direction (batch) or with the running mean of directions (online)",

@@ -67,8 +67,8 @@ def train(
         resume: Resume from the newest checkpoint in `run_dir`, with the same bits as without interruption.
         callbacks: Additional callbacks.
         evaluate: Returns metrics on target clients for a model; called every `eval_every` rounds.
-        loss: From logits and labels to the loss.
-        logits: From the model's output to logits.
+        loss: Maps logits and labels to the loss.
+        logits: Maps the model's output to logits.
         card: Plain data to keep in `model.safetensors`; see `save_model`.
         engine: Creates the engine that runs clients; processes on this machine if None.
 

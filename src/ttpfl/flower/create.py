@@ -71,7 +71,7 @@ def check_current(federation: Federation) -> None:
 
 
 def free_port() -> int:
-    """A port that nothing listens on at present."""
+    """A port that nothing currently listens on."""
     while True:
         # Below the range of outgoing connections, one of which could take the port before it is used.
         port = PORTS.start + secrets.randbelow(len(PORTS))

@@ -66,7 +66,7 @@ class GridEngine:
         self._grid, self._assignment, self._state, self._timeouts = grid, assignment, state, timeouts
         self._length, self._dtype, self._clock, self._sleep = length, dtype, clock, sleep
         self._identities = identities
-        self._impostors: dict[str, str] = {}  # why nodes with the names of sites are not these sites
+        self._impostors: dict[str, str] = {}  # why a node with a site's name is not that site
         self._given_up: set[str] = set()
         self.counts = Counts()
 

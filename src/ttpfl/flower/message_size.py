@@ -12,20 +12,20 @@ WIDEST = 8
 HEADER = 1024
 """Bytes that an array may take besides its numbers."""
 
-WORDS = 2**20
+OTHER = 2**20
 """Bytes that everything but the arrays of a message may take."""
 
 
 def check_size(content: RecordDict, largest: int) -> None:
-    """Refuse a message with over `largest` bytes of arrays or `WORDS` of all else; nothing is decoded."""
+    """Refuse a message with over `largest` bytes of arrays or `OTHER` of all else; nothing is decoded."""
     arrays = [array for record in content.array_records.values() for array in record.values()]
     size = sum(len(array.data) for array in arrays)
     if size > largest + HEADER * len(arrays):
         raise RefusedError(f"the message has {size} bytes of arrays, above the limit of {largest}")
     plain: list[Any] = [*content.config_records.values(), *content.metric_records.values()]
-    words = sum(len(name) + _length(value) for record in plain for name, value in record.items())
-    if words + sum(len(array.dtype) + 8 * len(array.shape) for array in arrays) > WORDS:
-        raise RefusedError(f"the message has more than {WORDS} bytes besides its arrays")
+    other = sum(len(name) + _length(value) for record in plain for name, value in record.items())
+    if other + sum(len(array.dtype) + 8 * len(array.shape) for array in arrays) > OTHER:
+        raise RefusedError(f"the message has more than {OTHER} bytes besides its arrays")
 
 
 def _length(value: Any) -> int:

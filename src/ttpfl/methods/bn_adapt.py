@@ -26,7 +26,7 @@ class BNAdapt(Method):
 
     prior: float = tunable(
         16.0,
-        "number of samples that the stored statistics weigh as; 0 uses only the batch",
+        "weight of the stored statistics, in samples; 0 uses only the batch",
         (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0),
         NOT_NEGATIVE,
     )

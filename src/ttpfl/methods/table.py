@@ -62,7 +62,7 @@ def tables(infos: Sequence[MethodInfo]) -> list[str]:
     return [
         _table(("method", "what adapts", "from source clients", "paper"), methods),
         "## Hyper-parameters\n",
-        _table(("method", "name", "default", "values to try", "what it is"), hyper_parameters),
+        _table(("method", "name", "default", "values to try", "description"), hyper_parameters),
     ]
 
 

@@ -88,5 +88,5 @@ def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
     if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
         raise ModelError(f"{path} is not a plain state dict of tensors")
     if unusable := [name for name, t in weights.items() if t.layout != torch.strided or t.is_quantized]:
-        raise ModelError(f"{unusable[0]!r} in {path} is sparse or quantized: save plain tensors")
+        raise ModelError(f"{unusable[0]!r} in {path} is sparse or quantised: save plain tensors")
     return weights

@@ -1,4 +1,4 @@
-"""Safe output of untrusted text, and counts in words."""
+"""Safe output of untrusted text, and counts with their nouns."""
 
 from unicodedata import category
 

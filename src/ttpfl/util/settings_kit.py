@@ -31,7 +31,7 @@ def must_be(name: str, words: str, value: object, remedy: str = "") -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition on a value, in words and as a predicate.
+    """A condition on a value, as text and as a predicate.
 
     >>> POSITIVE.check(ValueError, "; leave it out for no limit", rate=0.5, epsilon=-2)
     Traceback (most recent call last):
@@ -214,13 +214,13 @@ def from_text(name: str, text: str, annotation: Any, error: Error) -> Any:
         raise error(must_be(name, words, text)) from None
 
 
-def find(what: str, name: Any, known: Mapping[str, Value], error: Error, place: str = "") -> Value:
-    """Return `known[name]`, or raise the error of `check_known`."""
-    check_known(what, name, known, error, place)
-    return known[name]
+def find(what: str, name: Any, choices: Mapping[str, Value], error: Error, place: str = "") -> Value:
+    """Return `choices[name]`, or raise the error of `check_known`."""
+    check_known(what, name, choices, error, place)
+    return choices[name]
 
 
-def check_known(what: str, name: Any, known: Iterable[str], error: Error, place: str = "") -> None:
+def check_known(what: str, name: Any, choices: Iterable[str], error: Error, place: str = "") -> None:
     """Raise an error with the nearest known name and all others if a name is unknown.
 
     >>> check_known("fruit", "appel", ["apple", "pear"], ValueError, "in the basket")
@@ -228,7 +228,7 @@ def check_known(what: str, name: Any, known: Iterable[str], error: Error, place:
         ...
     ValueError: unknown fruit 'appel' in the basket; did you mean 'apple'? Available: apple, pear
     """
-    names = list(known)
+    names = list(choices)
     if isinstance(name, str) and name in names:
         return
     subject = f"unknown {what} {name!r:.{LONGEST}}" + (f" {place}" if place else "")
@@ -237,10 +237,10 @@ def check_known(what: str, name: Any, known: Iterable[str], error: Error, place:
     raise error(f"{subject}{_did_you_mean(name, names) or '.'} Available: {', '.join(names)}")
 
 
-def _did_you_mean(name: object, known: Iterable[object]) -> str:
+def _did_you_mean(name: object, choices: Iterable[object]) -> str:
     def plain(text: object) -> str:
         return str(text)[:LONGEST].lower().replace("_", "-")  # comparing long strings is slow
 
-    candidates = {plain(choice): choice for choice in known if choice}
+    candidates = {plain(choice): choice for choice in choices if choice}
     nearest = get_close_matches(plain(name), candidates, n=1)
     return f"; did you mean {candidates[nearest[0]]!r}?" if nearest else ""

@@ -19,10 +19,10 @@ log = logging.getLogger("ttpfl")
 
 FOLDER = own_info(
     name="folder",
-    title="Your own pictures, in one folder per client and class",
+    title="Your own images, in one folder per client and class",
     channels="converted to RGB",
     licence="yours",
-    instructions="your pictures as source/<client>/<class>/*.png and target/<client>/*.png "
+    instructions="your images as source/<client>/<class>/*.png and target/<client>/*.png "
     "(or target/<client>/<class>/*.png, where labels are known for evaluation)",
     places=("source/*/*/*",),
 )

@@ -29,7 +29,7 @@ PACS = DatasetInfo(
     std=(0.229, 0.224, 0.225),
     licence="none stated; distributed for research",
     homepage="https://arxiv.org/abs/1710.03077",
-    instructions="the pictures as PACS/<domain>/<class>/*.jpg (domains art_painting, cartoon, photo, sketch; "
+    instructions="the images as PACS/<domain>/<class>/*.jpg (domains art_painting, cartoon, photo, sketch; "
     "classes dog, elephant, giraffe, guitar, horse, house, person)",
     places=(f"{FOLDER}/*/*/*",),
     samples=9_991,

@@ -1,4 +1,4 @@
-"""Progress of a run: its rounds in words, the numbers sent, and a TensorBoard log."""
+"""Progress of a run: its rounds as text, the numbers sent, and a TensorBoard log."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,7 +58,7 @@ class Sent(Callback):
 
 
 def figures(record: Record) -> str:
-    """The metrics of a round in words.
+    """The metrics of a round as text.
 
     >>> figures({"train_loss": 0.51234, "validation_loss": 0.7, "validation_accuracy": 0.6, "failed": ["a"]})
     'loss 0.512, validation 0.700 (60.0%), 1 failed'

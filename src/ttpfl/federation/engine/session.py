@@ -35,7 +35,7 @@ log = logging.getLogger("ttpfl")
 
 Evaluate = Callable[[Tensor], Mapping[str, float]]
 Validate = Callable[[Tensor], list[Report]]
-"""From a vector to the clients' reports about it."""
+"""Maps a vector to the clients' reports on it."""
 T = TypeVar("T")
 Finish = Callable[[RunState, Validate], T]
 """Called after the last round, while clients can still run."""

@@ -13,7 +13,7 @@ from ttpfl.report.study import Study
 from ttpfl.results.comparison import Comparison
 from ttpfl.results.schema import Client, Run
 
-FACTS = ["case", "seed", "client", "domain", "corruption", "severity"]
+COLUMNS = ["case", "seed", "client", "domain", "corruption", "severity"]
 
 
 def clients(study: Study) -> Section | None:
@@ -109,7 +109,7 @@ def _data(study: Study, labels: list[str]) -> Data:
         columns = [Comparison(run).of(label) for label in labels]
         for number, client in enumerate(run["clients"]):
             corruption = client["corruption"]
-            facts: list[Value] = [run["case"], run["seed"], client["id"], client["domain"]]
-            facts += [corruption["name"], corruption["severity"]] if corruption else [None, None]
-            rows.append([*facts, *(column[number] for column in columns)])
-    return Data([*FACTS, *labels], rows)
+            cells: list[Value] = [run["case"], run["seed"], client["id"], client["domain"]]
+            cells += [corruption["name"], corruption["severity"]] if corruption else [None, None]
+            rows.append([*cells, *(column[number] for column in columns)])
+    return Data([*COLUMNS, *labels], rows)

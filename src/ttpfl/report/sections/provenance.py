@@ -16,31 +16,31 @@ def provenance(study: Study) -> Section:
     command = study.results["recipe"].get("command")
     body = joined(
         element("pre", element("code", command), class_="command", tabindex="0") if command else None,
-        definitions(_facts(study)),
+        definitions(_origin(study)),
         _folded("Settings of the runs", _settings(study)),
         _folded("Hyper-parameters of the methods", _hyper_parameters(study)),
     )
     return Section("provenance", "Provenance and reproduction", body)
 
 
-def _facts(study: Study) -> list[tuple[str, Node]]:
+def _origin(study: Study) -> list[tuple[str, Node]]:
     recipe, made = study.results["recipe"], study.results["made"]
     changed = ", ".join(f"{key}={_shown(value)}" for key, value in recipe.get("set", {}).items())
-    facts: list[tuple[str, Node]] = [
+    pairs: list[tuple[str, Node]] = [
         ("recipe", recipe["name"]),
         ("preset", recipe.get("preset")),
         ("hash", element("code", recipe["hash"], class_="digest") if recipe.get("hash") else None),
         ("changed", element("code", changed) if changed else None),
         ("seeds", ", ".join(map(str, study.seeds))),
     ]
-    facts += [(name, _shown(value)) for name, value in made.items() if not isinstance(value, dict)]
-    facts += [(f"time, {stage}", duration(seconds)) for stage, seconds in made.get("seconds", {}).items()]
-    facts += [
+    pairs += [(name, _shown(value)) for name, value in made.items() if not isinstance(value, dict)]
+    pairs += [(f"time, {stage}", duration(seconds)) for stage, seconds in made.get("seconds", {}).items()]
+    pairs += [
         (f"computed with, {stage}", texts)
         for stage, versions in made.get("stages", {}).items()
         if (texts := "; ".join(filter(None, (_differing(of_stage, made) for of_stage in versions))))
     ]
-    return facts
+    return pairs
 
 
 def _differing(versions: Mapping[str, Any], made: Mapping[str, Any]) -> str:
