@@ -63,5 +63,5 @@ def test_memory_does_not_grow_with_the_stream() -> None:
 def test_the_benchmark_agrees_with_the_transcription() -> None:
     """It compares results before it measures; a few repetitions show that it works."""
     output = run("benchmarks/core.py", "--repetitions", "1")
-    assert output.count("difference to the transcription") == 2
+    assert output.count("difference from the transcription") == 2
     assert output.count("the model's size") == 2

@@ -25,7 +25,7 @@ from ttpfl.federation.checkpoints.identity import function_name
 from ttpfl.federation.settings import with_new_names
 from ttpfl.models import shallow_cnn
 
-OLD = Path(__file__).parent / "old_version"
+OLD = Path(__file__).parents[1] / "old_version" / "functions"
 CHOSEN: dict[str, Any] = {"cohort": 2, "batch_size": 4, "workers": 0, "local_epochs": 2}
 
 

@@ -38,7 +38,7 @@ def test_the_tutorial_from_an_empty_folder(tmp_path: Path) -> None:
         if (tmp_path / "trial").exists():
             ended = ttpfl(["flower", "down", "trial"], tmp_path)
     assert said["flower up"].count("registered, connected since") == 3
-    assert ended.count("does not run here") == 4
+    assert ended.count("not running here") == 4
     assert processes_below(tmp_path / "trial") == {}
     assert (
         len((tmp_path / "predictions.csv").read_text().splitlines()) == 41
