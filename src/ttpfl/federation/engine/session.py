@@ -92,7 +92,7 @@ class Session:
                 validate = partial(self._validate, engine, state.round)
                 return state, None if finish is None else finish(state, validate)
             except Interrupted:
-                kept = "nothing was kept"
+                kept = "no checkpoint was kept"
                 if directory is not None:
                     kept = f"resume from {directory / checkpoint.FOLDER}"
                 raise Interrupted(f"stopped after {state.round} rounds; {kept}") from None
