@@ -34,11 +34,11 @@ from ttpfl.data import federate
 from ttpfl.data.clients import SourceClient
 from ttpfl.evaluation import Evaluator
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.federation.clients.rate_work import RatesWork
 from ttpfl.federation.common.client_pool import ClientPool
 from ttpfl.federation.common.jobs import ClientResult, Job
 from ttpfl.federation.engine.in_process import Serial
 from ttpfl.federation.privacy.accountant import SENSITIVITY, noise_for
-from ttpfl.federation.work.rate_work import RatesWork
 
 SOURCES, TARGETS = 60, 10
 DELTA = 1e-4

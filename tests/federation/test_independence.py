@@ -38,10 +38,10 @@ def imported(module: str) -> set[str]:
 @pytest.mark.parametrize(
     "module",
     [
-        "ttpfl.federation.work.local_training",
+        "ttpfl.federation.clients.local_training",
         "ttpfl.federation.server.aggregation",
-        "ttpfl.federation.work.model_work",
-        "ttpfl.federation.work.rate_work",
+        "ttpfl.federation.clients.model_work",
+        "ttpfl.federation.clients.rate_work",
         "ttpfl.federation.server.rate_average",
         "ttpfl.federation.common.state_vector",
         "ttpfl.core.metric_sums",

@@ -8,8 +8,8 @@ from ttpfl.core.inputs import Inputs
 from ttpfl.core.rates import Rates
 from ttpfl.core.twin import Twin
 from ttpfl.errors import BatchError
+from ttpfl.federation.clients.local_training import LocalTrainer
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.work.local_training import LocalTrainer
 
 SMALL, LARGE = 6, 8
 

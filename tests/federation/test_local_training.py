@@ -25,8 +25,8 @@ from tests.helpers.small_clients import (
 )
 from tests.helpers.untouched import untouched
 from ttpfl.errors import BatchError
+from ttpfl.federation.clients.local_training import LocalTrainer, shuffled
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.work.local_training import LocalTrainer, shuffled
 
 
 def trained(

@@ -11,8 +11,8 @@ from torch import Tensor
 import ttpfl
 from tests.helpers.small_clients import CLASSES, clients, mlp, same_state
 from ttpfl.federation import TrainSettings, train
+from ttpfl.federation.clients.survey import FEWEST, Survey
 from ttpfl.federation.training import Finding, diverged
-from ttpfl.federation.work.survey import FEWEST, Survey
 from ttpfl.models.files import read_card
 
 SIZES = (60, 60, 60)

@@ -73,7 +73,7 @@ def compare(
     """
     workers = cores() if workers is None else workers
     if model.training:
-        raise DataError(f"{type(model).__name__} is in training mode: call eval() first")
+        raise DataError(f"{type(model).__name__} is in training mode: put it into evaluation mode first")
     _check_distinct([method.name for method, _ in methods])
     clients, described, setting = evaluator.clients(), evaluator.described(), _setting(model, evaluator)
     jobs = [(number, client) for number in range(len(methods)) for client in clients]

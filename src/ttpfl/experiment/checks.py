@@ -14,7 +14,7 @@ from ttpfl.data.population_config import config_of
 from ttpfl.data.registry import check_options, dataset_info
 from ttpfl.errors import DataError, MethodError, RecipeError
 from ttpfl.experiment.config import Config, Data, located
-from ttpfl.federation.work.model_work import algorithm_of
+from ttpfl.federation.clients.model_work import algorithm_of
 from ttpfl.methods import Method, make
 from ttpfl.methods.fixed_rates import FixedRates
 from ttpfl.models.build import MODELS, build

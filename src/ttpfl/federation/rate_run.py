@@ -24,6 +24,7 @@ from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
 from ttpfl.federation.checkpoints.callbacks import Callback, Keeping, RunInfo
 from ttpfl.federation.checkpoints.identity import common
+from ttpfl.federation.clients.rate_work import RatesServer, RatesWork
 from ttpfl.federation.common.client_pool import ClientPool, Clients
 from ttpfl.federation.common.jobs import MakeEngine
 from ttpfl.federation.common.state import Record, RunState
@@ -33,7 +34,6 @@ from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import kept_key
 from ttpfl.federation.server.rate_average import check_cohort
 from ttpfl.federation.settings import LearnSettings
-from ttpfl.federation.work.rate_work import RatesServer, RatesWork
 from ttpfl.util.parallel import cores
 
 log = logging.getLogger("ttpfl")

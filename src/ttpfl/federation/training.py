@@ -19,15 +19,15 @@ from ttpfl.core.outputs import Readout
 from ttpfl.errors import DivergenceWarning, ModelWarning
 from ttpfl.federation.checkpoints.callbacks import Callback, RunInfo
 from ttpfl.federation.checkpoints.identity import common
+from ttpfl.federation.clients.local_training import LocalTrainer
+from ttpfl.federation.clients.model_work import ModelServer, ModelWork, algorithm_of
+from ttpfl.federation.clients.survey import Survey, surveyed
 from ttpfl.federation.common.client_pool import ClientPool, Clients
 from ttpfl.federation.common.jobs import MakeEngine
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.common.state_vector import layout_of, pack, unpack
 from ttpfl.federation.engine.session import Session, Validate
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.work.local_training import LocalTrainer
-from ttpfl.federation.work.model_work import ModelServer, ModelWork, algorithm_of
-from ttpfl.federation.work.survey import Survey, surveyed
 from ttpfl.models.files import save_model
 
 DIVERGED = 1.5

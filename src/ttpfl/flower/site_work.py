@@ -14,14 +14,14 @@ from ttpfl.data import load
 from ttpfl.data.clients import SourceClient
 from ttpfl.data.own_clients import own_population
 from ttpfl.errors import DataError, RefusedError
+from ttpfl.federation.clients.local_training import LocalTrainer
+from ttpfl.federation.clients.model_work import ModelWork, algorithm_of
+from ttpfl.federation.clients.rate_work import RatesWork
 from ttpfl.federation.common.client_pool import ClientPool, Part
 from ttpfl.federation.common.jobs import Job, Work
 from ttpfl.federation.common.state import Report
 from ttpfl.federation.common.state_vector import layout_of
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
-from ttpfl.federation.work.local_training import LocalTrainer
-from ttpfl.federation.work.model_work import ModelWork, algorithm_of
-from ttpfl.federation.work.rate_work import RatesWork
 from ttpfl.flower import model_store
 from ttpfl.flower.messages import Task
 from ttpfl.flower.site import Site

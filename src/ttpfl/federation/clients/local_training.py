@@ -23,9 +23,9 @@ from ttpfl.core.outputs import Readout
 from ttpfl.core.runner import Runner
 from ttpfl.core.twin import isolated
 from ttpfl.errors import BatchError
+from ttpfl.federation.clients.survey import Survey
 from ttpfl.federation.common.state_vector import unpack
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.work.survey import Survey
 from ttpfl.util.randomness import seeded
 from ttpfl.util.sgd import SGD
 

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ttpfl.core.metric_sums import MetricSums, MetricSumsByName
 from ttpfl.errors import BatchError, FederationError
+from ttpfl.federation.clients.local_training import LocalTrainer
 from ttpfl.federation.common.client_pool import ClientPool, Part
 from ttpfl.federation.common.jobs import ClientResult, Job, Server
 from ttpfl.federation.common.state import Record, Report, RunState
 from ttpfl.federation.common.state_vector import Layout, pack
 from ttpfl.federation.server.aggregation import QFFL, Algorithm, FedAvg, FedProx, Reply, Sums
 from ttpfl.federation.settings import TrainSettings
-from ttpfl.federation.work.local_training import LocalTrainer
 from ttpfl.util.settings_kit import find
 
 ALGORITHMS: dict[str, Callable[[TrainSettings], Algorithm]] = {
