@@ -156,7 +156,7 @@ def test_a_shuffling_loader_keeps_one_order() -> None:
     loaders = [DataLoader(TensorDataset(*data[0]), batch_size=4, shuffle=True)]
     cache = ttpfl.DirectionCache(10**9)
     with untouched(model):
-        ttpfl.learn_rates(model, loaders, rounds=5, cache=cache)
+        ttpfl.learn_rates(model, loaders, optimizer="sgd", rounds=5, cache=cache)
     assert cache.misses == 3
 
 

@@ -205,7 +205,7 @@ def test_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             Rates.load(path)
     for card, message in [
         ({"format": "other", "version": 1}, "is not a rates file but 'other'"),
-        ({"format": "ttpfl.rates", "version": 2}, "version 2.*upgrade"),
+        ({"format": "ttpfl.rates", "version": 3}, "version 3.*upgrade"),
     ]:
         save_file({"rates": torch.zeros(3)}, path, metadata={"ttpfl": json.dumps(card)})
         with pytest.raises(ttpfl.RatesFileError, match=message):

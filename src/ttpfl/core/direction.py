@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ttpfl.core.convolution import Taps
 from ttpfl.core.inputs import Inputs, all_finite, first_bad
+from ttpfl.core.log_domain import log_ratio, moved_in_log_domain, slope_in_log_domain
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.core.twin import Moved, PassRecord, Twin, embed
 from ttpfl.errors import BatchError
@@ -84,7 +85,8 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     for name, values in record.statistics.items():
         if values:
             # The mean over all calls of the layer, like its running average.
-            change = torch.stack(values).mean(0) - at_least_float32(twin.tensors[name])
+            measured, stored = torch.stack(values).mean(0), at_least_float32(twin.tensors[name])
+            change = log_ratio(measured, stored) if twin.specs[name].log_domain else measured - stored
             changes[name].append(Change(change, None, twin.specs[name].shape))
     direction = {name: _sum(parts, twin.tensors[name]) for name, parts in changes.items()}
     return Probe(logits.detach(), value.detach(), direction)
@@ -153,7 +155,7 @@ def absorb(mean: Direction, direction: Direction, weight: float) -> None:
 def move(
     twin: Twin, direction: Direction, rates: Mapping[str, Tensor], in_channels_last: bool = False
 ) -> Moved:
-    """Compute w = w_G + rate * h for every module in `direction`; variances stop at zero.
+    """Compute w = w_G + rate * h for every module in `direction`; variances are never negative.
 
     `in_channels_last` gives the fastest layout for `Twin.fast`; other passes would round differently.
     """
@@ -162,14 +164,22 @@ def move(
     windows: dict[str, tuple[Taps, Tensor]] = {}
     for name, (value, taps, _) in direction.items():
         start = tensors[name] if taps is None else twin.window(name, taps).detach()
-        moved = torch.addcmul(at_least_float32(start), value, rates[name])
-        if twin.specs[name].nonnegative:
-            moved.clamp_(min=0)
+        if twin.specs[name].log_domain:
+            moved = moved_in_log_domain(start, value, rates[name])
+        else:
+            moved = torch.addcmul(at_least_float32(start), value, rates[name])
+            if twin.specs[name].nonnegative:
+                moved.clamp_(min=0)
         if taps is None:
             whole[name] = moved.to(start.dtype)
         else:
             windows[name] = (taps, moved.to(start.dtype))
     return Moved(whole, windows)
+
+
+def velocity(twin: Twin, name: str, change: Change, moved: Tensor) -> Tensor:
+    """Derivative of a moved tensor in its rate; `moved` is its value."""
+    return slope_in_log_domain(moved, change.value) if twin.specs[name].log_domain else change.value
 
 
 def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | None:
@@ -191,7 +201,8 @@ def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | No
     functions = (objective, twin.readout)
     if not all(isinstance(function, Hashable) for function in functions):
         return None
-    return (twin.content, str(twin.device), autocast, tuple(twin.specs), digest.digest(), functions)
+    movable = tuple((name, spec.log_domain) for name, spec in twin.specs.items())
+    return (twin.content, str(twin.device), autocast, movable, digest.digest(), functions)
 
 
 class DirectionCache:

@@ -21,6 +21,7 @@ from ttpfl.core.direction import (
     move,
     one_number,
     probe,
+    velocity,
 )
 from ttpfl.core.divergence import check_reach, check_slope
 from ttpfl.core.inputs import Inputs, all_finite, checked, released, split_batch
@@ -111,12 +112,12 @@ def refine(
     POSITIVE.check(RatesError, lr=lr)
     values = rates.values.detach().to(twin.device)
     scale = lr / rates.sizes.clamp(min=1).to(values).sqrt()
-    adaptation = _Adaptation(twin, rates, mode, cache, objective)
+    adaptation = Adaptation(twin, rates, mode, cache, objective)
     direction: Direction = {}
     with isolated():
         for index, batch in enumerate(batches):
             with noted(f"in batch {index} of this client"):
-                inputs, labels = _split(batch)
+                inputs, labels = checked_pair(batch)
                 direction = adaptation.direction(inputs)
                 slope = adaptation.slope(values, direction, inputs, labels, loss, observe)
                 check_slope(rates, values, slope, lr)
@@ -139,11 +140,11 @@ def adapted_tally(
 ) -> MetricSums:
     """Compute loss and accuracy after adaptation with fixed rates; without adaptation if they are zero."""
     sums, values = MetricSums(), rates.values.detach().to(twin.device)
-    adaptation = _Adaptation(twin, rates, mode, cache, objective)
+    adaptation = Adaptation(twin, rates, mode, cache, objective)
     with isolated(), torch.no_grad():
         for index, batch in enumerate(batches):
             with noted(f"in batch {index} of this client"):
-                inputs, labels = _split(batch)
+                inputs, labels = checked_pair(batch)
                 moved = None
                 if values.any():
                     with torch.enable_grad():
@@ -154,12 +155,13 @@ def adapted_tally(
     return sums
 
 
-def _split(batch: Any) -> tuple[Inputs, Tensor]:
+def checked_pair(batch: Any) -> tuple[Inputs, Tensor]:
+    """Inputs and labels of a batch; raise an error if the inputs are invalid."""
     inputs, labels = split_batch(batch)
     return checked(inputs), released(labels)
 
 
-class _Adaptation:
+class Adaptation:
     """The adaptation that a personalizer would do, simulated on one client's batches."""
 
     def __init__(
@@ -205,8 +207,8 @@ class _Adaptation:
     ) -> Tensor:
         """Derivative of the supervised loss after adaptation with respect to each rate.
 
-        It is <h, gradient in w>, summed over the modules that share the rate. There is no second derivative,
-        since h does not depend on the rates.
+        It is <dw / drate, gradient in w>, summed over the modules that share the rate, with dw / drate = h
+        except in the log domain. There is no second derivative, since h does not depend on the rates.
         """
         moved = self.moved(values, direction, inputs)
         leaves = moved.leaves()
@@ -218,7 +220,7 @@ class _Adaptation:
             return torch.zeros_like(values)
         gradients = torch.autograd.grad(result, list(leaves.values()), allow_unused=True)
         parts = {
-            name: (direction[name].value * gradient).sum()
+            name: (velocity(self._twin, name, direction[name], leaves[name].detach()) * gradient).sum()
             for name, gradient in zip(leaves, gradients, strict=True)
             if gradient is not None
         }

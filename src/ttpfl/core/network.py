@@ -35,8 +35,9 @@ class ModuleSpec:
     kind: str  # such as "conv.weight" or "batchnorm.running_mean"
     block: str  # part of the network, such as "layer3"
     statistic: bool = False  # a running statistic, not a learnable tensor
-    nonnegative: bool = False  # clamped at zero, such as a variance
+    nonnegative: bool = False  # such as a variance
     frozen: bool = False  # requires_grad was off
+    log_domain: bool = False  # moves in the log domain, so that it stays positive for any rate
 
     @property
     def layer(self) -> str:
@@ -47,6 +48,11 @@ class ModuleSpec:
     def size(self) -> int:
         """Number of scalars."""
         return int(torch.Size(self.shape).numel())
+
+
+def in_log_domain(specs: Iterable[ModuleSpec]) -> tuple[ModuleSpec, ...]:
+    """The tensors, with those that are never negative moving in the log domain."""
+    return tuple(replace(spec, log_domain=spec.nonnegative) for spec in specs)
 
 
 def uncompiled(model: nn.Module) -> nn.Module:

@@ -221,17 +221,26 @@ class Personalizer(nn.Module):
         """Type of a mean direction: float32 or better, whatever the model is cast to."""
         return torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
 
+    def _mean_key(self, name: str) -> str:
+        """Key of a mean direction, which has another meaning in the log domain."""
+        return f"{'log_mean' if self._twin.specs[name].log_domain else 'mean'}.{name}"
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}count"] = torch.tensor(self._count)
         for name, change in self._mean.items():
-            destination[f"{prefix}mean.{name}"] = change.whole().clone()
+            destination[f"{prefix}{self._mean_key(name)}"] = change.whole().clone()
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
         """Load a `state_dict()`; an invalid one raises an error and changes nothing."""
-        start = f"{prefix}mean."
-        means = {key.removeprefix(start): t for key, t in state_dict.items() if key.startswith(start)}
+        means: dict[str, Tensor] = {}
+        for key, tensor in state_dict.items():
+            kind, _, name = key.removeprefix(prefix).partition(".")
+            if kind in ("mean", "log_mean"):
+                means[name] = tensor
+                if name in self._twin.specs and key != f"{prefix}{self._mean_key(name)}":
+                    raise RatesError(f"the state is for other rates: they move {name!r} in another domain")
         stored = state_dict.get(f"{prefix}count", torch.tensor(-1))
         count = int(stored) if stored.numel() == 1 else -1
         if count < 0 or (count > 0) != bool(means):

@@ -12,17 +12,24 @@ from torch import Tensor, nn
 from ttpfl._moved import renamed
 from ttpfl.core import rates_file, rates_text
 from ttpfl.core.inputs import all_finite, first_bad
-from ttpfl.core.network import ModuleSpec, describe, fingerprint, weights_hash
+from ttpfl.core.network import ModuleSpec, describe, fingerprint, in_log_domain, weights_hash
 from ttpfl.core.privacy_record import Account, together
 from ttpfl.errors import RatesError, RatesFileError
 from ttpfl.util.settings_kit import one_of
 
 log = logging.getLogger("ttpfl")
 
+OTHER_WEIGHTS = (
+    "%s was learned for other weights of this architecture. This is usually fine after further training, but "
+    "compare results with and without adaptation"
+)
+
 Granularity = Literal["tensor", "layer", "block", "kind"]
 Only = Literal["params", "stats"]
 Mode = Literal["batch", "online"]
+Variance = Literal["linear", "log"]
 GRANULARITIES, MODES = one_of(*get_args(Granularity)), one_of(*get_args(Mode))
+VARIANCES = one_of(*get_args(Variance))
 ONLY = one_of(*get_args(Only), None)
 
 _GROUP_OF: dict[str, Callable[[ModuleSpec], str]] = {
@@ -61,19 +68,27 @@ class Rates:
     account: Account = field(default_factory=Account)  # privacy spent to learn them
 
     @classmethod
-    def zeros(cls, model: nn.Module, granularity: Granularity = "tensor", only: Only | None = None) -> Self:
+    def zeros(
+        cls,
+        model: nn.Module,
+        granularity: Granularity = "tensor",
+        only: Only | None = None,
+        variance: Variance = "linear",
+    ) -> Self:
         """Rates of zero for every module of `model` that is not frozen: nothing adapts yet.
 
         Args:
             model: any network.
             granularity: one rate per "tensor" (the paper), "layer", "block" or "kind".
             only: "params" excludes running statistics, "stats" excludes learnable tensors.
+            variance: how variances move: "linear" (the paper), or "log": positive for any rate.
 
         >>> Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), only="stats").names
         ('1.running_mean', '1.running_var')
         """
         GRANULARITIES.check(RatesError, granularity=granularity)
         ONLY.check(RatesError, only=only)
+        VARIANCES.check(RatesError, variance=variance)
         specs = describe(model)
         statistic = {None: (True, False), "stats": (True,), "params": (False,)}[only]
         modules = tuple(spec for spec in specs if not spec.frozen and spec.statistic in statistic)
@@ -86,12 +101,17 @@ class Rates:
         groups = dict.fromkeys(map(_GROUP_OF[granularity], modules))
         return cls(
             values=torch.zeros(len(groups), dtype=torch.float32),
-            modules=modules,
+            modules=in_log_domain(modules) if variance == "log" else modules,
             granularity=granularity,
             only=only,
             fingerprint=fingerprint(model, specs),
             weights_hash=weights_hash(model),
         )
+
+    @property
+    def variance(self) -> Variance:
+        """How running variances move, see `zeros`."""
+        return "log" if any(spec.log_domain for spec in self.modules) else "linear"
 
     @property
     def groups(self) -> dict[str, tuple[ModuleSpec, ...]]:
@@ -219,7 +239,7 @@ class Rates:
         >>> Rates.load(path, model=model).names
         ('weight', 'bias')
         """
-        rates_file.write(path, vars(self.checked()), self.names)
+        rates_file.write(path, {**vars(self.checked()), "variance": self.variance}, self.names)
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module | None = None) -> Self:
@@ -236,8 +256,13 @@ class Rates:
         ...
         ttpfl.errors.RatesError: ... module 'weight' has shape (2, 3) in the rates, and the model has ...
         """
-        rates = cls(**rates_file.read(path))
+        fields = rates_file.read(path)
+        variance = fields.pop("variance")
+        rates = cls(**fields)
         try:
+            VARIANCES.check(RatesError, variance=variance)
+            if variance == "log":
+                rates.modules = in_log_domain(rates.modules)
             GRANULARITIES.check(RatesError, granularity=rates.granularity)
             ONLY.check(RatesError, only=rates.only)
             MODES.check(RatesError, mode=rates.mode)
@@ -247,11 +272,7 @@ class Rates:
         if model is not None:
             rates.check_fits(model)
             if rates.weights_hash and rates.weights_hash != weights_hash(model):
-                log.warning(
-                    "%s was learned for other weights of this architecture. This is usually fine after "
-                    "further training, but compare results with and without adaptation",
-                    path,
-                )
+                log.warning(OTHER_WEIGHTS, path)
         return rates
 
     def table(self) -> str:

@@ -24,7 +24,8 @@ from ttpfl.util.files import written_in_one_step
 from ttpfl.util.reading import parse_json, regular_size
 
 FORMAT = "ttpfl.rates"
-VERSION = 1
+VERSION = 2
+_LINEAR_ONLY = 1  # the version before variances could move in the log domain
 LARGEST = 64 * 2**20  # bytes; a typical file has a few thousand
 
 _RATES_FIELDS = ("granularity", "only", "mode", "fingerprint", "weights_hash", "learned")
@@ -35,7 +36,7 @@ _MODULE_FIELDS = ("name", "shape", "kind", "block", "statistic", "nonnegative")
 def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[str]) -> None:
     """Write the fields of `Rates` and the names of the rates to `path` atomically."""
     values = fields["values"].detach().to("cpu", torch.float32).contiguous()
-    card: dict[str, Any] = {name: fields[name] for name in _RATES_FIELDS}
+    card: dict[str, Any] = {name: fields[name] for name in (*_RATES_FIELDS, "variance")}
     card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(names)}
     card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in fields["modules"]]
     card["account"] = fields["account"].of(values).as_json()
@@ -68,7 +69,7 @@ def read(path: str | PathLike[str]) -> dict[str, Any]:
 def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
     if card["format"] != FORMAT:
         raise RatesFileError(f"is not a rates file but {card['format']!r}")
-    if card["version"] != VERSION:
+    if card["version"] not in (_LINEAR_ONLY, VERSION):
         raise RatesFileError(f"has format version {card['version']!r}, not {VERSION}: upgrade ttpfl")
     if not is_sound(card, {_UNNAMED: values}):
         raise RatesFileError("is damaged (its checksum does not match): copy it again")
@@ -79,7 +80,9 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
         account = Account.from_json(card["account"])
     else:
         account = Account.of_old_file(card["learned"], values)
-    return {"values": values, "modules": modules, "account": account} | {n: card[n] for n in _RATES_FIELDS}
+    variance = "linear" if card["version"] == _LINEAR_ONLY else card["variance"]
+    fields = {"values": values, "modules": modules, "account": account, "variance": variance}
+    return fields | {name: card[name] for name in _RATES_FIELDS}
 
 
 def _module(

@@ -1,0 +1,52 @@
+"""A client's loss after adaptation with given rates, and its slope in every rate."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ttpfl.core.direction import DirectionCache, Objective, entropy
+from ttpfl.core.inputs import all_finite
+from ttpfl.core.learning import Adaptation, Loss, checked_pair, cross_entropy
+from ttpfl.core.metric_sums import MetricSums
+from ttpfl.core.rates import MODES, Mode, Rates
+from ttpfl.core.twin import Twin, isolated
+from ttpfl.errors import RatesError, noted
+
+OVERFLOW_LOSS = 1e5
+"""Loss of a batch whose adaptation overflows, so that such rates are never preferred to others."""
+
+
+def mean_slope(
+    twin: Twin,
+    rates: Rates,
+    batches: Iterable[Any],
+    mode: Mode,
+    cache: DirectionCache | None = None,
+    objective: Objective = entropy,
+    loss: Loss = cross_entropy,
+) -> tuple[Tensor, MetricSums]:
+    """Derivative of the client's mean loss in every rate, and its loss and correct predictions.
+
+    Every sample counts the same, whatever the size of its batch. A batch that overflows with these rates
+    counts with `OVERFLOW_LOSS` and no slope.
+    """
+    MODES.check(RatesError, mode=mode)
+    values = rates.values.detach().to(twin.device)
+    total, sums = torch.zeros_like(values, dtype=torch.float64), MetricSums()
+
+    def observe(logits: Tensor, labels: Tensor, batch_loss: Tensor) -> None:
+        finite = bool(batch_loss.isfinite()) and float(batch_loss) < OVERFLOW_LOSS
+        sums.add(logits, labels, batch_loss if finite else torch.tensor(OVERFLOW_LOSS))
+
+    adaptation = Adaptation(twin, rates, mode, cache, objective)
+    with isolated():
+        for index, batch in enumerate(batches):
+            with noted(f"in batch {index} of this client"):
+                inputs, labels = checked_pair(batch)
+                direction = adaptation.direction(inputs)
+                slope = adaptation.slope(values, direction, inputs, labels, loss, observe)
+                if all_finite(slope):
+                    total += slope.double() * len(labels)
+    return (total / max(1, sums.samples)).to(rates.values), sums
