@@ -39,8 +39,8 @@ def test_inputs_are_not_overwritten() -> None:
     assert torch.equal(ttpfl.Personalizer(model, ttpfl.Rates.zeros(model))(x), expected)
     assert torch.equal(ttpfl.Personalizer(model, tiny, "online")(x), expected)
     cached = ttpfl.DirectionCache(10**6)
-    once = ttpfl.learn_rates(model, [(x, y)], rounds=3, cache=cached)
-    again = ttpfl.learn_rates(model, [(x, y)], rounds=3, cache=ttpfl.DirectionCache(0))
+    once = ttpfl.learn_rates(model, [(x, y)], optimizer="sgd", rounds=3, cache=cached)
+    again = ttpfl.learn_rates(model, [(x, y)], optimizer="sgd", rounds=3, cache=ttpfl.DirectionCache(0))
     assert torch.equal(once.values, again.values)
     assert torch.equal(x, kept)
 
@@ -409,7 +409,7 @@ def test_a_loader_with_its_own_generator(
     for seed in (1, 2):
         torch.manual_seed(seed)  # the caller's random state plays no part
         cache = ttpfl.DirectionCache(10**8)
-        results.append(ttpfl.learn_rates(model, [loader], rounds=4, cache=cache).values)
+        results.append(ttpfl.learn_rates(model, [loader], optimizer="sgd", rounds=4, cache=cache).values)
         assert cache.misses == 3
     assert torch.equal(*results)
     assert torch.equal(generator.get_state(), before)
@@ -418,11 +418,13 @@ def test_a_loader_with_its_own_generator(
 def test_clients_as_lists_and_dicts() -> None:
     model = make("mlp")
     x, y = torch.randn(9, 6), torch.randint(5, (9,))
-    expected = ttpfl.learn_rates(model, [(x, y)], rounds=1).values
-    assert torch.equal(ttpfl.learn_rates(model, [[x, y]], rounds=1).values, expected)
-    assert torch.equal(ttpfl.learn_rates(model, [{"input": x, "labels": y}], rounds=1).values, expected)
+    expected = ttpfl.learn_rates(model, [(x, y)], optimizer="sgd", rounds=1).values
+    assert torch.equal(ttpfl.learn_rates(model, [[x, y]], optimizer="sgd", rounds=1).values, expected)
+    assert torch.equal(
+        ttpfl.learn_rates(model, [{"input": x, "labels": y}], optimizer="sgd", rounds=1).values, expected
+    )
     with pytest.raises(ttpfl.BatchError, match="cannot be put into one batch"):
-        ttpfl.learn_rates(model, [[(x[0], 1), (x[1, :2], 2)]], rounds=1)
+        ttpfl.learn_rates(model, [[(x[0], 1), (x[1, :2], 2)]], optimizer="sgd", rounds=1)
 
 
 def test_masks_may_hold_minus_infinity() -> None:

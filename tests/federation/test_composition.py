@@ -27,7 +27,7 @@ from ttpfl.util.checksum import sealed
 PRIVATE = LearnSettings(
     rounds=2, batch_size=4, workers=0, privacy="central", clip=1e-3, noise=5.0, delta=1e-5
 )
-PLAIN = LearnSettings(rounds=2, batch_size=4, workers=0)
+PLAIN = LearnSettings(optimizer="sgd", rounds=2, batch_size=4, workers=0)
 
 
 def chained(*chain: LearnSettings, sites: Any = None, rates: Rates | None = None) -> Rates:

@@ -602,7 +602,7 @@ def test_three_abandoned_rounds_in_a_row_end_the_run(tmp_path: Path) -> None:
 
 
 def test_a_round_with_too_few_answers_for_krum_is_abandoned(tmp_path: Path) -> None:
-    settings = LearnSettings(rounds=3, batch_size=4, workers=0, average="krum")
+    settings = LearnSettings(optimizer="sgd", rounds=3, batch_size=4, workers=0, average="krum")
     got = learn(mlp(), sick(tmp_path, {1}, 1, SickAtLearning), settings)
     assert [record["abandoned"] for record in got.history] == [False, True, False]
 
@@ -616,7 +616,7 @@ def test_too_few_clients_for_an_average_are_told_before_any_work(average: str) -
 def test_a_trimmed_mean_that_leaves_out_no_client_warns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = LearnSettings(rounds=1, batch_size=4, workers=0, average="trimmed", trim=0.25)
+    settings = LearnSettings(optimizer="sgd", rounds=1, batch_size=4, workers=0, average="trimmed", trim=0.25)
     learn(mlp(), sick(tmp_path, {0}, 0, SickAtLearning), settings)
     assert "plain mean" not in caplog.text
     learn(mlp(), sick(tmp_path, {0}, 1, SickAtLearning), settings)

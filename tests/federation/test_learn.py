@@ -43,7 +43,9 @@ def test_the_same_bits_as_the_plain_loop(workers: int | None, mode: Any) -> None
         if workers is None:
             got = ttpfl.learn_rates(model, data, mode=mode, **shared)
         else:
-            got = learn(model, data, LearnSettings(mode=mode, workers=workers, **shared)).rates
+            got = learn(
+                model, data, LearnSettings(optimizer="sgd", mode=mode, workers=workers, **shared)
+            ).rates
     assert torch.equal(got.values, expected.values)
     assert got.values.any()
     assert got.mode == mode
@@ -68,7 +70,7 @@ def test_both_ways_with_all_kinds_of_rates() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ttpfl.RatesWarning)
             one = ttpfl.learn_rates(model, data, rates=begin, **chosen)
-            other = learn(model, data, LearnSettings(workers=0, **chosen), rates=begin).rates
+            other = learn(model, data, LearnSettings(optimizer="sgd", workers=0, **chosen), rates=begin).rates
         for got in (one, other):
             assert torch.equal(got.values, expected.values)
             assert got.learned["rounds"] == expected.rounds
@@ -81,7 +83,9 @@ def test_convolutions_granularity_and_a_warm_start(granularity: Any) -> None:
     begin = ttpfl.Rates.zeros(model, granularity=granularity)
     begin.values += 0.01
     expected = learn_plainly(model, data, rounds=2, batch_size=5, rates=begin)
-    got = learn(model, data, LearnSettings(rounds=2, batch_size=5, workers=2), rates=begin).rates
+    got = learn(
+        model, data, LearnSettings(optimizer="sgd", rounds=2, batch_size=5, workers=2), rates=begin
+    ).rates
     assert torch.equal(got.values, expected.values)
     assert torch.equal(begin.values, torch.full_like(begin.values, 0.01))
 
@@ -92,12 +96,12 @@ def test_only_some_modules(only: Any, tmp_path: Path) -> None:
     model, data = make("mlp"), images("mlp")
     begin = ttpfl.Rates.zeros(model, only=only)
     expected = learn_plainly(model, data, rounds=2, batch_size=4, rates=begin)
-    settings = LearnSettings(rounds=2, batch_size=4, workers=0, only=only)
+    settings = LearnSettings(optimizer="sgd", rounds=2, batch_size=4, workers=0, only=only)
     got = learn(model, data, settings, run_dir=tmp_path).rates
     assert torch.equal(got.values, expected.values)
     assert got.names == begin.names
     assert ttpfl.Rates.load(tmp_path / "rates.safetensors", model).only == only
-    everything = LearnSettings(rounds=3, batch_size=4, workers=0)
+    everything = LearnSettings(optimizer="sgd", rounds=3, batch_size=4, workers=0)
     with pytest.raises(FederationError, match=f"only was '{only}', now it is None"):
         learn(model, data, everything, run_dir=tmp_path, resume=True)
 
@@ -114,7 +118,7 @@ def test_only_and_rates_to_begin_with() -> None:
         (some, "params", False),
         (everything, "params", False),
     ):
-        settings = LearnSettings(rounds=1, batch_size=4, workers=0, only=only)
+        settings = LearnSettings(optimizer="sgd", rounds=1, batch_size=4, workers=0, only=only)
         if agreed:
             assert learn(model, data, settings, rates=begin).rates.only == (begin and begin.only)
         else:
@@ -125,7 +129,11 @@ def test_only_and_rates_to_begin_with() -> None:
 def test_the_cache_changes_nothing() -> None:
     model, data = make("cnn18"), images("cnn18", 4)
     results = [
-        learn(model, data, LearnSettings(rounds=3, batch_size=5, workers=workers, direction_cache=size))
+        learn(
+            model,
+            data,
+            LearnSettings(optimizer="sgd", rounds=3, batch_size=5, workers=workers, direction_cache=size),
+        )
         for workers, size in ((0, 0), (0, 300_000), (2, 2**30), (2, 100_000))
     ]
     for other in results[1:]:
@@ -149,13 +157,15 @@ def test_random_data_and_dataloaders() -> None:
     results = []
     for workers in (0, 1, 2, 3):
         with untouched(model):
-            results.append(learn(model, data(), LearnSettings(rounds=3, batch_size=4, workers=workers)))
+            results.append(
+                learn(model, data(), LearnSettings(optimizer="sgd", rounds=3, batch_size=4, workers=workers))
+            )
     for other in results[1:]:
         assert torch.equal(other.rates.values, results[0].rates.values)
         assert other.history == results[0].history
     fixed = {name: client for name, client in data().items() if name != "noisy"}
     expected = learn_plainly(model, fixed, rounds=3, batch_size=4)
-    got = learn(model, fixed, LearnSettings(rounds=3, batch_size=4, workers=2)).rates
+    got = learn(model, fixed, LearnSettings(optimizer="sgd", rounds=3, batch_size=4, workers=2)).rates
     assert torch.equal(got.values, expected.values)
 
 
@@ -164,7 +174,7 @@ def test_robust_averages(average: str) -> None:
     model, data = mlp(), clients((8, 8, 8, 8, 8))
     turns = torch.stack([learn_plainly(model, [one], rounds=1, batch_size=4).values for one in data.values()])
     options = {"rounds": 1, "batch_size": 4, "workers": 2, "average": average, "trim": 0.2}
-    got = learn(model, data, LearnSettings(**options)).rates.values
+    got = learn(model, data, LearnSettings(optimizer="sgd", **options)).rates.values
     ordered = turns.double().sort(0).values
     expected = ordered[2] if average == "median" else ordered[1:4].mean(0)
     assert torch.allclose(got.double(), expected, rtol=0, atol=1e-9)
@@ -173,7 +183,9 @@ def test_robust_averages(average: str) -> None:
 def test_traffic_is_the_model_once_and_the_rates_every_round() -> None:
     model, data = mlp(), clients((8, 8, 8))
     rounds = 5
-    history = learn(model, data, LearnSettings(rounds=rounds, batch_size=4, workers=0)).history
+    history = learn(
+        model, data, LearnSettings(optimizer="sgd", rounds=rounds, batch_size=4, workers=0)
+    ).history
     numbers = sum(t.numel() for t in model.state_dict().values() if t.is_floating_point())
     rates = len(ttpfl.Rates.zeros(model).values)
     assert history[-1]["bytes_total"] == 3 * 4 * (numbers + 2 * rounds * rates)
@@ -186,7 +198,7 @@ def test_traffic_is_the_model_once_and_the_rates_every_round() -> None:
 def test_traffic_with_partial_participation() -> None:
     """Who comes for the first time gets the model; also after a resume."""
     history = learn(
-        mlp(), clients((4,) * 6), LearnSettings(rounds=6, cohort=2, batch_size=4, workers=0)
+        mlp(), clients((4,) * 6), LearnSettings(optimizer="sgd", rounds=6, cohort=2, batch_size=4, workers=0)
     ).history
     rates = len(ttpfl.Rates.zeros(mlp()).values)
     numbers = sum(t.numel() for t in mlp().state_dict().values() if t.is_floating_point())
@@ -201,7 +213,7 @@ def test_files_and_resume(tmp_path: Path) -> None:
     model, data = mlp(), clients()
 
     def settings(rounds: int) -> LearnSettings:
-        return LearnSettings(rounds=rounds, cohort=3, batch_size=4, workers=2, mode="online")
+        return LearnSettings(optimizer="sgd", rounds=rounds, cohort=3, batch_size=4, workers=2, mode="online")
 
     whole = learn(model, data, settings(4), run_dir=tmp_path / "whole")
     learn(model, data, settings(2), run_dir=tmp_path / "parts")
@@ -218,8 +230,8 @@ def test_files_and_resume(tmp_path: Path) -> None:
 
 def test_resume_with_other_rates_is_refused(tmp_path: Path) -> None:
     model, data = mlp(), clients()
-    learn(model, data, LearnSettings(rounds=1, batch_size=4, workers=0), run_dir=tmp_path)
-    settings = LearnSettings(rounds=2, batch_size=4, workers=0)
+    learn(model, data, LearnSettings(optimizer="sgd", rounds=1, batch_size=4, workers=0), run_dir=tmp_path)
+    settings = LearnSettings(optimizer="sgd", rounds=2, batch_size=4, workers=0)
     begin = ttpfl.Rates.zeros(model)
     begin.values += 1
     with pytest.raises(FederationError, match="begin was"):
@@ -238,7 +250,7 @@ def test_resume_with_another_network_of_the_same_weights_is_refused(
         return nn.Sequential(nn.Linear(4, 6), nn.LeakyReLU(slope), nn.Linear(6, 3))
 
     def go(slope: float, rounds: int, **options: Any) -> torch.Tensor:
-        settings = LearnSettings(rounds=rounds, batch_size=4, workers=0)
+        settings = LearnSettings(optimizer="sgd", rounds=rounds, batch_size=4, workers=0)
         return learn(leaky(slope), clients(), settings, **options).rates.values
 
     go(0.1, 1, run_dir=tmp_path)
@@ -269,7 +281,7 @@ def bad_clients() -> dict[str, tuple[Any, type[Exception], str]]:
 
 def test_a_client_that_fails_is_left_out_of_learn() -> None:
     good = clients((8,) * 7)
-    settings = LearnSettings(rounds=2, batch_size=4, workers=2)
+    settings = LearnSettings(optimizer="sgd", rounds=2, batch_size=4, workers=2)
     bad = {name: data for name, (data, _, _) in bad_clients().items()}
     result = learn(mlp(), {**good, **bad}, settings)
     assert result.history[0]["failed"] == sorted(bad)
@@ -281,7 +293,7 @@ def test_a_client_that_fails_ends_learn_rates(name: str) -> None:
     """With its own error, which says who it was."""
     model, (data, kind, message) = mlp(), bad_clients()[name]
     with untouched(model), pytest.raises(kind, match=message) as caught:
-        ttpfl.learn_rates(model, {**clients((8,)), name: data}, rounds=1)
+        ttpfl.learn_rates(model, {**clients((8,)), name: data}, optimizer="sgd", rounds=1)
     if kind is ttpfl.BatchError:
         assert f"client '{name}', round 0" in caught.value.__notes__
 
@@ -295,8 +307,10 @@ def test_learn_rates_keeps_the_threads_of_its_caller() -> None:
         return F.cross_entropy(logits, labels)
 
     with threads(2):
-        ttpfl.learn_rates(mlp(), clients(), rounds=2, loss=partial(loss, "learn_rates"))
-        learn(mlp(), clients(), LearnSettings(rounds=2, workers=0), loss=partial(loss, "learn"))
+        ttpfl.learn_rates(mlp(), clients(), optimizer="sgd", rounds=2, loss=partial(loss, "learn_rates"))
+        learn(
+            mlp(), clients(), LearnSettings(optimizer="sgd", rounds=2, workers=0), loss=partial(loss, "learn")
+        )
         assert torch.get_num_threads() == 2
     assert seen == {"learn": {1}, "learn_rates": {2}}
 
@@ -306,7 +320,7 @@ def test_a_warning_points_to_the_caller(way: str) -> None:
     model, data = make("cnn18"), images("cnn18", 4)
     chosen: dict[str, Any] = {"rounds": 5, "cohort": 2, "lr": 4.0, "batch_size": 5}
     run = {
-        "learn": lambda: learn(model, data, LearnSettings(workers=0, **chosen)),
+        "learn": lambda: learn(model, data, LearnSettings(optimizer="sgd", workers=0, **chosen)),
         "learn_rates": lambda: ttpfl.learn_rates(model, data, **chosen),
     }[way]
     with pytest.warns(ttpfl.RatesWarning) as caught:
@@ -321,9 +335,11 @@ def test_random_data_of_learn_rates_follows_from_the_seed() -> None:
     for seed in (0, 1):
         torch.manual_seed(seed)
         with untouched(model):
-            results.append(ttpfl.learn_rates(model, data, rounds=3, batch_size=4).values)
+            results.append(ttpfl.learn_rates(model, data, optimizer="sgd", rounds=3, batch_size=4).values)
     assert torch.equal(*results)
-    assert not torch.equal(results[0], ttpfl.learn_rates(model, data, rounds=3, batch_size=4, seed=1).values)
+    assert not torch.equal(
+        results[0], ttpfl.learn_rates(model, data, optimizer="sgd", rounds=3, batch_size=4, seed=1).values
+    )
 
 
 def test_early_stopping_and_evaluation() -> None:
@@ -369,5 +385,5 @@ def test_a_model_without_batchnorm_and_frozen_parts() -> None:
     model: nn.Module = linear()
     model.weight.requires_grad_(False)
     expected = learn_plainly(model, clients(), rounds=2, batch_size=4)
-    got = learn(model, clients(), LearnSettings(rounds=2, batch_size=4, workers=2)).rates
+    got = learn(model, clients(), LearnSettings(optimizer="sgd", rounds=2, batch_size=4, workers=2)).rates
     assert torch.equal(got.values, expected.values)

@@ -26,9 +26,9 @@ _RECORDED = ("rounds", "clients", "library", "checked")
 def learn_rates(
     model: nn.Module,
     clients: Sequence[Client] | Mapping[str, Client],
-    rounds: int = 200,
+    rounds: int | None = None,
     cohort: int | None = None,
-    lr: float = 0.1,
+    lr: float | None = None,
     batch_size: int = 20,
     local_epochs: int = 1,
     mode: Mode = "batch",
@@ -36,30 +36,35 @@ def learn_rates(
     seed: int = 0,
     cache: DirectionCache | None = None,
     *,
+    optimizer: str | None = None,
     check: bool = True,
     progress: Callable[[dict[str, Any]], object] | None = None,
     logits: Readout | None = None,
     objective: Objective = entropy,
     loss: Loss = cross_entropy,
 ) -> Rates:
-    """Learn rates for `model` over source clients: each round, a cohort refines them and the server averages.
+    """Learn rates for `model` over source clients. Nothing needs to be tuned.
+
+    Each round, clients report their loss after adaptation and its slope in every rate. The server takes a
+    trust-region step, as far as it helps clients that had no say in it. Learning ends by itself.
 
     The first client that fails ends the run with its error; `ttpfl.federation.learn` leaves it out instead.
 
     Args:
         model: The global model; it is not changed.
         clients: A sequence or a mapping of datasets, `(x, y)` tensor pairs or DataLoaders.
-        rounds: Number of rounds.
-        cohort: Clients per round, drawn without repetition; all if None.
-        lr: Learning rate for the rates.
+        rounds: Maximum number of rounds; 25 if None, 200 with SGD.
+        cohort: Clients per round, drawn without repetition; all if None. SGD draws new ones in every round.
+        lr: Learning rate of SGD; setting it selects `optimizer="sgd"`.
         batch_size: Batch size; use the one expected at test time. DataLoaders keep their own.
-        local_epochs: Local epochs per round.
+        local_epochs: Local epochs per round of SGD.
         mode: See `refine_rates`.
         rates: Rates to start from; zeros if None. They also set the granularity and `only`.
         seed: Random seed. The batches of a client are the same in every round.
         cache: Keeps directions between rounds; a new one of 1 GiB if None.
-        check: Compare the result with no adaptation, on the clients of the last rounds. If it is worse, warn
-            with a `RatesWarning` and return the best of some earlier rates. See `learned["checked"]`.
+        optimizer: "trust-region", or "sgd": the paper's algorithm. If None, SGD if `lr` is set.
+        check: With SGD, compare the result with no adaptation. If it is worse, warn with a `RatesWarning` and
+            return the best of some earlier rates. See `learned["checked"]`.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
         logits: Maps the model's output to logits.
         objective: Maps logits to the unsupervised loss.
@@ -74,12 +79,17 @@ def learn_rates(
     """
     clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
-    settings = _settings(clients, **counts, lr=lr, mode=mode, seed=seed, check=check)
+    settings = _settings(clients, **counts, lr=lr, mode=mode, seed=seed, optimizer=optimizer, check=check)
     run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
     result = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
-    learned = {name: result.learned[name] for name in _RECORDED if name in result.learned}
-    learned |= {name: int(getattr(settings, name)) for name in _SETTINGS} | {"lr": float(lr)}
-    return result.with_values(result.values, learned=learned)
+    return result.with_values(result.values, learned=_recorded(result, settings))
+
+
+def _recorded(rates: Rates, settings: LearnSettings) -> Record:
+    """What to record in the rates: the settings without those that only `federation.learn` has."""
+    learned = {name: rates.learned[name] for name in _RECORDED if name in rates.learned}
+    learned |= {name: int(getattr(settings, name)) for name in _SETTINGS} | {"optimizer": settings.optimizer}
+    return learned | ({} if settings.lr is None else {"lr": float(settings.lr)})
 
 
 def _settings(clients: Sequence[Client] | Mapping[str, Client], **values: Any) -> LearnSettings:

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import torch
 from torch import Tensor, nn
 
 from ttpfl._version import __version__
@@ -24,7 +25,7 @@ from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
 from ttpfl.federation.checkpoints.callbacks import Callback, Keeping, RunInfo
 from ttpfl.federation.checkpoints.identity import common
-from ttpfl.federation.clients.rate_work import RatesServer, RatesWork
+from ttpfl.federation.clients.rate_work import RatesWork
 from ttpfl.federation.common.client_pool import ClientPool, Clients
 from ttpfl.federation.common.jobs import MakeEngine
 from ttpfl.federation.common.state import Record, RunState
@@ -33,6 +34,9 @@ from ttpfl.federation.engine.session import Session, Validate
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import kept_key
 from ttpfl.federation.server.rate_average import check_cohort
+from ttpfl.federation.server.rate_search import ONE_CLIENT, REASONS, expected_gain
+from ttpfl.federation.server.rate_servers import RatesServer, SearchServer, search_of
+from ttpfl.federation.server.robust import Average
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.util.parallel import cores
 
@@ -78,20 +82,24 @@ class RateRun:
         evaluate: Callable[[Rates], Mapping[str, float]] | None = None,
     ) -> Learned:
         """Run from the first round, or resume from the newest checkpoint, and return the rates."""
-        check = self.settings.check and self._compares
-        session = self._session(run_dir)
+        search, session = self.settings.searches, self._session(run_dir)
+        check = self.settings.check and self._compares and not search
         # The round of rates that are evaluated during the run is not recorded in them.
         target = None if evaluate is None else lambda vector: evaluate(self._result(Candidate(0, vector)))
         callbacks = [Keeping(), *callbacks] if check else callbacks
         finish = self._verdict if check else None
-        state, outcome = session.run(self.initial.values, run_dir, resume, callbacks, target, finish)
-        if outcome is None:
-            rates = self._result(self._last(state))
-        else:
+        values = self.initial.values
+        first = torch.zeros_like(values) if search else values
+        state, outcome = session.run(first, run_dir, resume, callbacks, target, finish)
+        if outcome is not None:
             decision, clients = outcome
             if decision.warning is not None:  # shown at the caller of `learn` or `learn_rates`
                 warnings.warn(decision.warning, RatesWarning, stacklevel=3)
             rates = self._result(decision.chosen, decision.recorded(clients))
+        elif search:
+            rates = self._found(state)
+        else:
+            rates = self._result(self._last(state))
         if run_dir is not None:
             rates.save(Path(run_dir) / "rates.safetensors")
         return Learned(rates, state.history)
@@ -99,7 +107,7 @@ class RateRun:
     @cached_property
     def initial(self) -> Rates:
         """The rates to start from."""
-        return first_rates(self.model, self.settings.only, self.rates)
+        return first_rates(self.model, self.settings, self.rates)
 
     @cached_property
     def _pool(self) -> ClientPool:
@@ -128,7 +136,9 @@ class RateRun:
             RunInfo("learn", settings.rounds, len(pool), cohort, numbers, len(initial.values)),
             settings,
             pool,
-            RatesServer(initial, settings, self._spending, key),
+            SearchServer(initial.values, settings)
+            if settings.searches
+            else RatesServer(initial, settings, self._spending, key),
             partial(self._work, cohort),
             sticky=True,
             identity=self._identity,
@@ -184,6 +194,24 @@ class RateRun:
         fixed = {"mode": settings.mode, "weights_hash": weights_hash(self.model)}
         return self.initial.with_values(values, learned=learned, account=account, **fixed)
 
+    def _found(self, state: RunState) -> Rates:
+        """The best rates of a search, with what they do at the source clients and may do at new ones."""
+        search, average = search_of(state), Average(self.settings.average, self.settings.trim)
+        if search.reason == ONE_CLIENT:
+            warnings.warn(f"rates of zero are returned: {REASONS[ONE_CLIENT]}", RatesWarning, stacklevel=4)
+        checked = {
+            "clients": len(search.best.clients),
+            "round": search.best_round,
+            "last_round": state.round - 1,
+            "samples": search.plain.metrics().samples,
+            **search.plain.metrics().figures("plain"),
+            **search.best.metrics().figures("adapted"),
+            "expected": expected_gain(search, average),
+            "stopped": REASONS[search.reason] or f"reached the maximum of {self.settings.rounds} rounds",
+        }
+        values = search.region.center.to(self.initial.values)
+        return self._result(Candidate(state.round, values), checked)
+
     def _last(self, state: RunState) -> Candidate:
         """The rates of the last round, or of the best one with early stopping."""
         if self.settings.patience is None:
@@ -207,10 +235,15 @@ class RateRun:
         return verdict(self._last(state), earlier, total), min(clients)
 
 
-def first_rates(model: nn.Module, only: str | None, rates: Rates | None) -> Rates:
-    """The rates to start from, checked against `only` and the model."""
+def first_rates(model: nn.Module, settings: LearnSettings, rates: Rates | None) -> Rates:
+    """The rates to start from, checked against the settings and the model.
+
+    Zeros by default: a search moves variances in the log domain, where the loss has no cliffs.
+    """
+    only = settings.only
     if rates is None:
-        return Rates.zeros(model, only=None if only in (None, "all") else cast(Only, only))
+        chosen = None if only in (None, "all") else cast(Only, only)
+        return Rates.zeros(model, only=chosen, variance="log" if settings.searches else "linear")
     if only not in (None, rates.only or "all"):
         raise FederationError(
             f"only is {only!r}, but the initial rates are for {rates.only or 'all'!r}: leave out either"

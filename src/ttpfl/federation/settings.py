@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ttpfl.errors import FederationError
 from ttpfl.federation.privacy.accountant import check_delta
@@ -22,6 +22,8 @@ from ttpfl.util.settings_kit import (
 T = TypeVar("T")
 
 AVERAGES = one_of("mean", "median", "trimmed", "krum")
+TRUST_REGION, SGD = "trust-region", "sgd"
+OPTIMIZERS = one_of(TRUST_REGION, SGD)
 
 RENAMED = {"epochs": "local_epochs", "minimum": "min_reply_fraction"}
 """Names of settings in earlier versions, which are still accepted, and their new names."""
@@ -87,6 +89,10 @@ class RunSettings:
         warnings.warn(f"{name} is now {RENAMED[name]}", DeprecationWarning, stacklevel=2)
         return getattr(self, RENAMED[name])
 
+    def defaults(self) -> "RunSettings":
+        """The defaults of all settings."""
+        return type(self)()
+
     def decisive(self) -> dict[str, Any]:
         """The settings that results depend on."""
         free = {entry.name for entry in fields(self) if entry.metadata["free"]}
@@ -131,14 +137,32 @@ class TrainSettings(RunSettings):
 @takes_old_names
 @dataclass(frozen=True)
 class LearnSettings(RunSettings):
-    """Settings of rate learning. The defaults are the paper's for CIFAR-10, except the cohort (60)."""
+    """Settings of rate learning. The defaults need no tuning.
 
-    local_epochs: int = choice(1, "local epochs per round", integer(1))
+    The trust-region method has no learning rate, and ends by itself. SGD is the paper's algorithm; its
+    defaults are the paper's for CIFAR-10, except the cohort (60). It is chosen if any of its own settings
+    (`lr`, `local_epochs`, `patience`) or `privacy` is set, unless `optimizer` is given.
+
+    >>> LearnSettings().optimizer, LearnSettings(lr=0.1).optimizer
+    ('trust-region', 'sgd')
+    >>> LearnSettings().rounds, LearnSettings(optimizer="sgd").rounds
+    (25, 200)
+    """
+
+    rounds: int = choice(
+        cast(int, None), "maximum number of rounds; 25 by default, 200 with sgd", integer(1), free=True
+    )
+    optimizer: str = choice(
+        cast(str, None),
+        "trust-region (no tuning) or sgd (the paper); default: sgd if one of its settings is given",
+        OPTIMIZERS,
+    )
+    local_epochs: int = choice(1, "local epochs per round of sgd", integer(1))
     batch_size: int = choice(20, "batch size; use the one expected at test time", integer(1))
-    lr: float = choice(0.1, "learning rate for the rates", POSITIVE)
+    lr: float | None = choice(None, "learning rate of sgd; 0.1 by default", POSITIVE)
     mode: str = choice(
         "batch",
-        "refine with each batch's direction (batch) or with the running mean of directions (online)",
+        "use each batch's direction (batch) or the running mean of directions (online)",
         one_of("batch", "online"),
     )
     only: str | None = choice(
@@ -147,7 +171,7 @@ class LearnSettings(RunSettings):
         one_of("all", "params", "stats"),
     )
     average: str = choice(
-        "mean", "aggregation of the clients' rates: mean (the paper), median, trimmed or krum", AVERAGES
+        "mean", "aggregation over clients: mean (the paper), median, trimmed or krum", AVERAGES
     )
     trim: float = choice(
         0.1,
@@ -156,14 +180,15 @@ class LearnSettings(RunSettings):
     )
     privacy: str = choice(
         "none",
-        "differential privacy: none, central (the server adds noise) or local (each client does)",
+        "differential privacy: none, central (the server adds noise) or local (each client does); needs sgd",
         one_of("none", "central", "local"),
     )
     clip: float = choice(0.1, "privacy: clipping norm of a client's change of the rates")
     noise: float = choice(1.0, "privacy: noise multiplier (standard deviation in units of clip)")
     delta: float = choice(1e-5, "privacy: delta of (epsilon, delta) differential privacy")
     check: bool = choice(
-        True, "if rates are worse than no adaptation on source clients, warn and return the best round"
+        True,
+        "with sgd, if rates are worse than no adaptation on source clients, warn and return the best round",
     )
     direction_cache: int = choice(
         2**31, "bytes for cached directions, shared by all workers; 0 disables it", integer(0), free=True
@@ -171,8 +196,43 @@ class LearnSettings(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.privacy == "none":
-            return
+        self._complete()
+        if self.privacy != "none":
+            self._check_privacy()
+
+    @property
+    def searches(self) -> bool:
+        """Whether the server searches with the clients' slopes, instead of averaging their rates."""
+        return self.optimizer == TRUST_REGION
+
+    def defaults(self) -> "LearnSettings":
+        """The defaults of the chosen optimizer."""
+        return LearnSettings(optimizer=self.optimizer)
+
+    def _complete(self) -> None:
+        """Choose the optimizer, and fill in its defaults."""
+        own = {"lr": self.lr is not None, "local_epochs": self.local_epochs != 1}
+        own |= {"patience": self.patience is not None}
+        given = [name for name, is_given in own.items() if is_given]
+        private = self.privacy != "none"
+        if self.optimizer == TRUST_REGION and private:
+            raise FederationError(
+                f"privacy={self.privacy!r} needs optimizer='sgd': the trust-region method compares the "
+                "clients' losses and slopes from round to round, which would all need noise"
+            )
+        if self.optimizer == TRUST_REGION and given:
+            raise FederationError(
+                f"{given[0]}={getattr(self, given[0])!r} has no effect with optimizer={TRUST_REGION!r}: "
+                "leave it out, or use optimizer='sgd'"
+            )
+        chosen = self.optimizer or (SGD if given or private else TRUST_REGION)
+        rounds, lr = (200, 0.1) if chosen == SGD else (25, None)
+        completed = {"optimizer": chosen, "rounds": rounds, "lr": lr}
+        for name, value in completed.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+    def _check_privacy(self) -> None:
         POSITIVE.check(FederationError, clip=self.clip)
         NOT_NEGATIVE.check(FederationError, noise=self.noise)
         check_delta(self.delta)

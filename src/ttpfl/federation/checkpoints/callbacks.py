@@ -150,5 +150,5 @@ class Evaluation(Callback):
     def on_round(self, state: RunState, record: Record) -> None:
         """Add the metrics to the record."""
         if state.round % self._every == 0:
-            metrics = self._evaluate(state.vector)
+            metrics = self._evaluate(state.current)
             record["target"] = {str(name): float(value) for name, value in metrics.items()}

@@ -1,8 +1,9 @@
 """Checkpoints: safetensors files with a JSON card, written atomically and verified when read.
 
 Layout: tensor `vector` (the model's state or the rates), `best` if there is one, `local` (one row per
-client in the card's `local`), `kept` (one row per round and excess in the card's `kept`); metadata key
-`ttpfl` with the card, which holds a checksum over itself and the tensors.
+client in the card's `local`), `kept` (one row per round and excess in the card's `kept`), `memory.*` (what
+the server keeps between rounds); metadata key `ttpfl` with the card, which holds a checksum over itself and
+the tensors.
 """
 
 import json
@@ -31,6 +32,7 @@ log = logging.getLogger("ttpfl")
 FORMAT = "ttpfl.checkpoint"
 VERSION = 1
 FOLDER = "checkpoints"
+MEMORY = "memory."  # prefix of tensors
 
 
 class Checkpoints(Callback):
@@ -124,6 +126,8 @@ def encode(state: RunState, identity: dict[str, Any]) -> bytes:
         tensors["local"] = torch.stack([state.local[client] for client in clients])
     if state.kept:
         tensors["kept"] = torch.stack([kept.candidate.values for kept in state.kept.values()])
+    # Copies, since a file cannot hold tensors that share memory.
+    tensors |= {f"{MEMORY}{name}": tensor.clone() for name, tensor in state.memory.items()}
     card = {
         "format": FORMAT,
         "version": VERSION,
@@ -156,9 +160,9 @@ def read(path: Path) -> tuple[RunState, dict[str, Any]]:
         best_loss = math.inf if card["best_loss"] is None else card["best_loss"]
         best = (tensors.get("best"), best_loss, card["best_round"], card["stopped"])
         kept = _read_kept(card, tensors)
-        return RunState(tensors["vector"], card["round"], card["history"], local, *best, kept), card[
-            "identity"
-        ]
+        memory = {n.removeprefix(MEMORY): value for n, value in tensors.items() if n.startswith(MEMORY)}
+        state = RunState(tensors["vector"], card["round"], card["history"], local, *best, kept, memory)
+        return state, card["identity"]
     except _DamagedError:
         raise
     except Exception as error:  # a damaged file can raise any error in the readers

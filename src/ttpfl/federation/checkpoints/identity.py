@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ttpfl.federation.common.client_pool import ClientPool
-from ttpfl.federation.settings import with_new_names
+from ttpfl.federation.settings import SGD, with_new_names
 
 LIBRARY = __name__.partition(".")[0]
 FUNCTIONS = ("objective", "loss", "logits")
@@ -57,7 +57,10 @@ def upgraded(identity: dict[str, Any]) -> dict[str, Any]:
     >>> upgraded({"epochs": 2, "objective": "ttpfl.direction.entropy", "loss": "own.losses.focal"})
     {'local_epochs': 2, 'objective': 'ttpfl.entropy', 'loss': 'own.losses.focal'}
     """
+    named = with_new_names(identity)
+    if named.get("kind") == "learn":  # of a version without other optimizers
+        named = {"optimizer": SGD, **named}
     return {
         key: _without_module(value) if key in FUNCTIONS and isinstance(value, str) else value
-        for key, value in with_new_names(identity).items()
+        for key, value in named.items()
     }

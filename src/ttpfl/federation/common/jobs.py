@@ -61,6 +61,8 @@ class Server(Protocol):
 
     part: Part
     """The part of their data that clients work on."""
+    same_cohort: bool = False
+    """Whether every round has the same clients, because their results are compared from round to round."""
 
     def begin(self, state: RunState) -> None:
         """Start a new round."""

@@ -33,6 +33,13 @@ class RunState:
     """Whether a callback ended the run early."""
     kept: dict[int, Kept] = field(default_factory=dict)
     """Earlier rates that can be returned instead of the last; see `ttpfl.core.rates_check.keep`."""
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    """What the server keeps between rounds; it is replaced, never changed in place."""
+
+    @property
+    def current(self) -> Tensor:
+        """The best vector so far if the server keeps one in its memory, else the last."""
+        return self.memory["center"].to(self.vector) if "center" in self.memory else self.vector
 
     @property
     def result(self) -> Tensor:

@@ -39,7 +39,8 @@ def run_rounds(
     """Advance `state` until all rounds are done, a callback ends the run, or the user stops it."""
 
     def cohort_of(number: int) -> list[int]:
-        return draw_cohort(range(len(pool)), info.cohort, settings.seed, number)
+        draw = 0 if server.same_cohort else number
+        return draw_cohort(range(len(pool)), info.cohort, settings.seed, draw)
 
     size = state.vector.element_size()
     traffic = Traffic(info.model_numbers * size, info.vector_numbers * size, once=info.kind == "learn")
@@ -50,13 +51,13 @@ def run_rounds(
     with interruptible() as stop:
         while state.round < settings.rounds and not state.stopped:
             cohort = cohort_of(state.round)
-            local = dict(state.local)  # changes together with the vector, or not at all
+            local, memory = dict(state.local), state.memory  # change together with the vector, or not at all
             try:
                 # The cores belong to the workers; threads waiting here would slow them down.
                 with single_thread():
                     vector, record = _run_round(state, settings, cohort, pool, server, engine, stop)
             except KeyboardInterrupt:  # also the second Ctrl-C, which does not wait for clients
-                state.local = local
+                state.local, state.memory = local, memory
                 for callback in callbacks:
                     callback.on_interrupt(state)
                 raise Interrupted from None

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from itertools import count
 
 import torch
-from torch import Tensor
 
 from ttpfl.core.privacy_record import together
 from ttpfl.core.rates import Rates
 from ttpfl.errors import FederationError, RatesError
+from ttpfl.federation.server.robust import Average, neighbours
 from ttpfl.federation.settings import AVERAGES
 
 
@@ -58,10 +58,8 @@ def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -
 
     Args:
         rates: One per client.
-        average: "mean"; "median" of each rate; "trimmed": mean of each rate without the fraction `trim` of
-            clients at each end; or "krum": the rates of the client closest to its neighbours, assuming a
-            fraction `trim` of Byzantine clients (Blanchard et al., 2017).
-        trim: See above. Rounded down to whole clients; for krum rounded up.
+        average: "mean", "median", "trimmed" or "krum"; see `Average`.
+        trim: See `Average`.
 
     >>> clients = [Rates.zeros(torch.nn.Linear(1, 1)) for _ in range(3)]
     >>> for client, value in zip(clients, (1.0, 2.0, 300.0)):
@@ -73,12 +71,8 @@ def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -
     mean = average_rates(rates)
     if average == "mean":
         return mean
-    values = torch.stack([client.values.double() for client in rates])
-    if average == "krum":
-        return mean.with_values(_krum(values, trim).to(mean.values.dtype))
-    cut = (len(rates) - 1) // 2 if average == "median" else int(trim * len(rates))
-    middle = values.sort(dim=0).values[cut : len(rates) - cut]
-    return mean.with_values(middle.mean(dim=0).to(mean.values.dtype))
+    values = Average(average, trim).of_rows(torch.stack([client.values for client in rates]))
+    return mean.with_values(values.to(mean.values.dtype))
 
 
 def min_results(average: str, trim: float) -> int:
@@ -88,7 +82,7 @@ def min_results(average: str, trim: float) -> int:
     (10, 4, 1)
     """
     if average == "krum":
-        return next(clients for clients in count(3) if _neighbours(clients, trim) > 0)
+        return next(clients for clients in count(3) if neighbours(clients, trim) > 0)
     if average == "trimmed" and trim > 0:  # trim=0 explicitly asks for the plain mean
         least = math.ceil(1 / trim)
         return least if int(trim * least) else least + 1  # a product may be rounded down
@@ -111,25 +105,3 @@ def check_cohort(average: str, trim: float, cohort: int) -> None:
         f"average='trimmed' with trim={trim:g} has no effect with fewer than {least} clients per round, and "
         f"there are {cohort}: {remedy}use average='median'"
     )
-
-
-def _krum(values: Tensor, byzantine: float) -> Tensor:
-    """The row with the smallest sum of squared distances to its nearest rows."""
-    clients, nearest = len(values), _neighbours(len(values), byzantine)
-    if nearest < 1:
-        bad = clients - nearest - 2
-        raise FederationError(
-            f"krum needs at least {bad + 3} clients to tolerate {bad} Byzantine clients, but only {clients} "
-            "returned a result: lower trim, or use average='median'"
-        )
-    distances = (values[:, None] - values[None, :]).square().sum(dim=2)
-    # Column 0 of the sorted distances is each row's distance to itself. The values break ties, so that the
-    # order of the clients does not matter.
-    scores = distances.sort(dim=1).values[:, 1 : nearest + 1].sum(dim=1)
-    best = min(range(clients), key=lambda row: (float(scores[row]), values[row].tolist()))
-    return values[best]
-
-
-def _neighbours(clients: int, byzantine: float) -> int:
-    """Number of neighbours that krum compares each client with."""
-    return clients - math.ceil(byzantine * clients) - 2

@@ -1,0 +1,178 @@
+"""The search for rates: what the clients answered so far, and which rates to send them next.
+
+Clients get rates and answer with their loss after adaptation and its slope in every rate; all steps are the
+server's. The first answers are for rates of zero: they show the loss without adaptation, the scale of every
+rate, and the shape of the curvature (where clients' slopes vary together, the loss is curved). The search
+never returns rates that are worse than zeros.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ttpfl.core.metric_sums import MetricSums
+from ttpfl.federation.common.student import half_width
+from ttpfl.federation.server.agreement import Proposal, losses_left_out, proposed
+from ttpfl.federation.server.robust import Average
+from ttpfl.federation.server.trust_region import Region, at, begun, judged
+
+TOLERANCE = 1e-4
+"""The search ends when the gain to expect from a step is below this fraction of the loss."""
+SMALLEST_RADIUS = 1e-6
+LARGEST_RATE = 1000.0
+"""Sites refuse larger rates by default."""
+UNKNOWN = -1
+"""In place of the number of correct predictions, if labels are not one class per sample."""
+
+REASONS = (
+    "",
+    f"converged: the next step would lower the loss by less than {TOLERANCE:.2%}",
+    "no further change helps clients that are left out",
+    "no step lowers the loss, however short",
+    "a single client does not show what helps others: at least two are needed",
+)
+RUNNING, CONVERGED, NO_AGREEMENT, TOO_SHORT, ONE_CLIENT = range(len(REASONS))
+
+
+class Answers(NamedTuple):
+    """The clients' answers to the same rates, one row per client, sorted by client."""
+
+    clients: Tensor
+    losses: Tensor
+    slopes: Tensor
+    samples: Tensor
+    right: Tensor
+    """Correct predictions, or `UNKNOWN`."""
+
+    def of(self, clients: Tensor) -> "Answers":
+        """The answers of these clients."""
+        rows = torch.isin(self.clients, clients)
+        return Answers(*(part[rows] for part in self))
+
+    def metrics(self) -> MetricSums:
+        """Loss and accuracy over all samples."""
+        known = bool((self.right != UNKNOWN).all())
+        total = float((self.losses * self.samples).sum())
+        return MetricSums(int(self.samples.sum()), total, int(self.right.sum()) if known else None)
+
+
+@dataclass(frozen=True)
+class RateSearch:
+    """A search after some rounds; immutable."""
+
+    region: Region
+    plain: Answers
+    """For rates of zero."""
+    best: Answers
+    """For the rates at the center of the region."""
+    trial: Tensor
+    """The rates to send next."""
+    predicted: float
+    """Decrease of the loss that the trial promises; zero for rates that were given."""
+    rounds: int = 1
+    best_round: int = 0
+    """The round that evaluated the center."""
+    reason: int = RUNNING
+    """Why the search ended; an index of `REASONS`."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything as tensors, for checkpoints; `restored` reads them."""
+        region, numbers = self.region, (self.predicted, self.rounds, self.best_round, self.reason)
+        parts = {"center": region.center, "unit": region.unit, "curvature": region.curvature}
+        parts["numbers"] = torch.tensor([region.radius, region.measured, *numbers], dtype=torch.float64)
+        for name, answers in (("plain", self.plain), ("best", self.best)):
+            parts |= {f"{name}.{part}": value for part, value in answers._asdict().items()}
+        return {**parts, "trial": self.trial}
+
+
+def restored(tensors: dict[str, Tensor]) -> RateSearch:
+    """The search that `RateSearch.tensors` described."""
+    radius, measured, predicted, *counts = tensors["numbers"].tolist()
+    plain, best = (
+        Answers(*(tensors[f"{name}.{part}"] for part in Answers._fields)) for name in ("plain", "best")
+    )
+    rounds, best_round, reason = map(int, counts)
+    return RateSearch(
+        Region(tensors["center"], tensors["unit"], tensors["curvature"], radius, bool(measured)),
+        *(plain, best, tensors["trial"]),
+        *(predicted, rounds, best_round, reason),
+    )
+
+
+def started(answers: Answers, average: Average, given: Tensor) -> RateSearch:
+    """The search after the answers to rates of zero; it tries rates that are not zero, if given, next."""
+    mean_square = average.mean_square(answers.slopes)
+    unit = torch.where(mean_square > 0, mean_square.clamp(min=1e-300).rsqrt(), 0.0)
+    unit = torch.where(unit < 1e12, unit, 0.0)  # a slope of almost zero is rounding
+    slopes = answers.slopes * unit
+    zeros, loss = torch.zeros_like(unit), average.of_numbers(answers.losses)
+    region = begun(zeros, loss, average.of_rows(slopes), unit, _shape(slopes))
+    search = RateSearch(region, answers, answers, given.double(), predicted=0.0)
+    return search if bool(given.any()) else _with_trial(search, average)
+
+
+def advanced(search: RateSearch, answers: Answers, average: Average) -> RateSearch:
+    """The search after the answers to its trial; losses are compared for clients that answered both times."""
+    region, unit = search.region, search.region.unit
+    before, after = search.best.of(answers.clients), answers.of(search.best.clients)
+    search = replace(search, rounds=search.rounds + 1)
+    if not len(after.clients):
+        return search  # none of these clients can compare: ask again
+    step = torch.where(unit > 0, (search.trial - region.center) / unit, 0.0)
+    change = average.of_numbers(after.losses - before.losses)
+    slope_change = (average.of_rows(after.slopes) - average.of_rows(before.slopes)) * unit
+    region, accepted = judged(region, step, search.predicted, change, slope_change)
+    search = replace(search, region=replace(region, center=search.region.center))
+    if accepted:
+        region = replace(region, center=search.trial)
+        search = replace(search, region=region, best=answers, best_round=search.rounds - 1)
+    return _with_trial(search, average)
+
+
+def expected_gain(search: RateSearch, average: Average) -> dict[str, Any]:
+    """Decrease of the loss to expect at a new client, with a 95 % interval for the mean over such clients."""
+    best = search.best.of(search.plain.clients)
+    plain = search.plain.of(best.clients)
+    slopes = best.slopes * search.region.unit
+    if len(best.clients) < 2:
+        return {}
+    if not search.best_round:  # rates of zero change nothing
+        return {"gain": 0.0, "interval": [0.0, 0.0], "clients": len(best.clients)}
+    gains = plain.losses - losses_left_out(search.region, best.losses, slopes, average)
+    gain = average.of_numbers(gains)
+    width = half_width(float(average.variance(gains[:, None])[0]), len(gains))
+    return {"gain": gain, "interval": [gain - width, gain + width], "clients": len(gains)}
+
+
+def _with_trial(search: RateSearch, average: Average) -> RateSearch:
+    """The search with its next trial, or with the reason for its end."""
+    if len(search.best.clients) < 2:
+        return replace(search, reason=ONE_CLIENT)
+    proposal: Proposal | None = None
+    if search.region.radius >= SMALLEST_RADIUS:
+        proposal = proposed(search.region, search.best.slopes * search.region.unit, average)
+    elif search.best_round or search.rounds > 1:
+        return replace(search, reason=TOO_SHORT)
+    if proposal is None:
+        return replace(search, reason=NO_AGREEMENT)
+    # Rounded as it is sent, so that the server knows the point exactly.
+    trial = at(search.region, proposal.step).clamp(-LARGEST_RATE, LARGEST_RATE).float().double()
+    loss = abs(average.of_numbers(search.best.losses))
+    done = min(proposal.expected, proposal.predicted) < TOLERANCE * loss
+    reason = CONVERGED if done else RUNNING
+    return replace(search, trial=trial, predicted=proposal.predicted, reason=reason)
+
+
+def _shape(slopes: Tensor) -> Tensor:
+    """The curvature up to a factor: the mean product of the clients' slopes, with unit diagonal.
+
+    With few clients it is hardly known, and closer to the identity.
+    """
+    clients, rates = slopes.shape
+    products = slopes.T @ slopes
+    size = products.diagonal().clamp(min=1e-300).sqrt()
+    products = products / torch.outer(size, size)
+    share = clients / (clients + 2 * rates)
+    return share * products + (1 - share) * torch.eye(rates, dtype=slopes.dtype)

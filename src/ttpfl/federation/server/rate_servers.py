@@ -1,0 +1,149 @@
+"""The server's part of rate learning: average the clients' rates (SGD), or search with their slopes."""
+
+import logging
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ttpfl.core.metric_sums import MetricSumsByName
+from ttpfl.core.rates import Rates
+from ttpfl.federation.common.client_pool import Part
+from ttpfl.federation.common.jobs import ClientResult, Server
+from ttpfl.federation.common.state import Record, RunState
+from ttpfl.federation.privacy.composition import Spending
+from ttpfl.federation.privacy.mechanism import clipped, noise_of_sum
+from ttpfl.federation.server.rate_average import combined, min_results
+from ttpfl.federation.server.rate_search import (
+    REASONS,
+    UNKNOWN,
+    Answers,
+    RateSearch,
+    advanced,
+    restored,
+    started,
+)
+from ttpfl.federation.server.robust import Average
+from ttpfl.federation.settings import LearnSettings
+
+log = logging.getLogger("ttpfl")
+
+
+class RatesServer(Server):
+    """Aggregates the clients' rates."""
+
+    part: Part = "validation"
+
+    def __init__(
+        self, initial: Rates, settings: LearnSettings, spending: Spending, noise_key: Callable[[], bytes]
+    ) -> None:
+        self._initial, self._settings, self._spending = initial, settings, spending
+        self._noise_key = noise_key
+
+    def begin(self, state: RunState) -> None:
+        """Start a round."""
+        self._state = state
+        self._key = self._noise_key()  # not earlier: only now is the run's folder locked
+        self._rates: list[Rates] = []
+        self._metrics = MetricSumsByName()
+
+    def add(self, result: ClientResult) -> None:
+        """Add a client's rates; they are few numbers, so all are kept until the round ends."""
+        self._rates.append(self._initial.with_values(result.vector.clone()))
+        self._metrics.add(result.report)
+
+    def enough(self) -> bool:
+        """Whether krum can choose; the other averages take any number of results."""
+        settings = self._settings
+        return settings.average != "krum" or len(self._rates) >= min_results("krum", settings.trim)
+
+    def finish(self) -> Tensor:
+        """The average of the rates, with noise if privacy is central."""
+        settings, before, results = self._settings, self._state.vector, len(self._rates)
+        if results < min_results(settings.average, settings.trim):
+            message = "round %d: trim=%g leaves out none of %d results, so this is the plain mean"
+            log.warning(message, self._state.round, settings.trim, results)
+        if settings.privacy != "central":
+            return combined(self._rates, settings.average, settings.trim).values
+        changes = [clipped(rates.values - before, settings.clip) for rates in self._rates]
+        columns = torch.stack(changes, dim=1).tolist()
+        total = torch.tensor([math.fsum(column) for column in columns], dtype=torch.float64)
+        scale = settings.noise * settings.clip
+        total += noise_of_sum(self._key, self._state.round, total, results, scale)
+        return (before.double() + total / results).to(before.dtype)
+
+    def summary(self) -> Record:
+        """Loss and accuracy after adaptation, with the rates at the time of each batch.
+
+        With privacy, the epsilon of all rounds so far instead, including the cost of the initial rates:
+        metrics have no noise.
+        """
+        if self._settings.privacy == "none":
+            return self._metrics.summary()
+        return self._spending.record(self._state.round + 1)
+
+
+class SearchServer(Server):
+    """Searches for rates with the losses and slopes of the clients; the state is in `RunState.memory`."""
+
+    part: Part = "validation"
+    same_cohort = True
+
+    def __init__(self, given: Tensor, settings: LearnSettings) -> None:
+        self._given, self._settings = given, settings
+        self._average = Average(settings.average, settings.trim)
+
+    def begin(self, state: RunState) -> None:
+        """Start a round."""
+        self._state, self._results, self._finished = state, dict[int, tuple[Tensor, Record]](), False
+
+    def add(self, result: ClientResult) -> None:
+        """Keep a client's slope and its loss until the round ends."""
+        self._results[result.job.client] = (result.vector.double(), result.report["validation"])
+
+    def enough(self) -> bool:
+        """Whether krum can choose; the other averages take any number of results."""
+        settings = self._settings
+        return settings.average != "krum" or len(self._results) >= min_results("krum", settings.trim)
+
+    def finish(self) -> Tensor:
+        """The next rates to try; the run ends if the search does."""
+        state, answers = self._state, self._answers()
+        if state.memory:
+            search = advanced(restored(state.memory), answers, self._average)
+        else:
+            search = started(answers, self._average, self._given)
+        state.memory, state.stopped = search.tensors(), bool(search.reason)
+        self._finished = True
+        return search.trial.to(state.vector.dtype)
+
+    def summary(self) -> Record:
+        """Metrics with the best rates so far and without adaptation, and what became of the round's rates."""
+        if not self._state.memory:  # the first round was abandoned
+            return {}
+        search = restored(self._state.memory)
+        record: Record = search.best.metrics().figures("validation") | search.plain.metrics().figures("plain")
+        if self._finished:  # not abandoned
+            record["trial_loss"] = self._answers().metrics().mean_loss
+            record["accepted"] = search.best_round == search.rounds - 1
+        if search.reason:
+            record["stopped"] = REASONS[search.reason]
+        return record
+
+    def _answers(self) -> Answers:
+        clients = sorted(self._results)
+        slopes, sums = zip(*(self._results[client] for client in clients), strict=True)
+        right = [UNKNOWN if entry.get("right") is None else entry["right"] for entry in sums]
+        return Answers(
+            torch.tensor(clients),
+            torch.tensor([entry["loss"] / entry["samples"] for entry in sums], dtype=torch.float64),
+            torch.stack(slopes),
+            torch.tensor([entry["samples"] for entry in sums]),
+            torch.tensor(right),
+        )
+
+
+def search_of(state: RunState) -> RateSearch:
+    """The search in the state of a run that has finished a round."""
+    return restored(state.memory)
