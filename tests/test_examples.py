@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
-TINY = {"rounds": 1, "rate_rounds": 1, "clients": 8, "samples": 60, "patients": 40, "lines": 40}
+TINY = {"rounds": 1, "clients": 8, "samples": 60, "patients": 40, "lines": 40}
 """Arguments by their names: every example takes some of them."""
 
 

@@ -23,6 +23,7 @@ from ttpfl.experiment.inputs import (
 )
 from ttpfl.experiment.recipe import Recipe, read
 from ttpfl.experiment.store import key as stage_key
+from ttpfl.federation import LearnSettings
 from ttpfl.methods import make
 
 SMALL = """
@@ -62,6 +63,14 @@ def test_cases_override_the_base_and_presets_override_the_base_below_them(path: 
     assert cpu.config("b", 0).train.rounds == 7  # a case knows better than a preset
     assert paper.config("a", 0).data.choices == {"shift": "label"}
     assert paper.config("b", 0).data.choices == {}
+
+
+def test_the_default_preset_may_have_settings_that_the_others_do_not_take_over(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(SMALL + '[presets.paper]\nlearn = { optimizer = "sgd", lr = 0.5 }\n')
+    assert recipes.presets(tmp_path / "own.toml") == ["paper", "cpu"]
+    paper, cpu = (read(tmp_path / "own.toml", preset).config("a", 0) for preset in (None, "cpu"))
+    assert (paper.train.rounds, paper.learn.optimizer, paper.learn.lr) == (5, "sgd", 0.5)
+    assert (cpu.train.rounds, cpu.learn.optimizer, cpu.learn.lr) == (2, "trust-region", None)
 
 
 def test_changes_override_everything_but_cases(path: Path) -> None:
@@ -258,7 +267,8 @@ def test_the_toy_example_takes_only_what_decides_about_it() -> None:
     [
         ("presets = 3", "presets must be a table of keys and values, got 3"),
         ("presets.cpu = 3", "presets.cpu must be a table of keys and values, got 3"),
-        ("presets.paper.seeds = [1]", "presets.paper in"),
+        ("presets.paper = 3", "presets.paper must be a table of keys and values, got 3"),
+        ("presets.paper.learn.rate = 2", "unknown key 'rate' in learn"),
         ("presets.tiny.train.round = 2", "unknown key 'round' in train"),
         ("presets.tiny.presets.x.seeds = [1]", "unknown key 'presets'"),
     ],
@@ -358,6 +368,17 @@ def test_what_a_recipe_leaves_open_is_shown(tmp_path: Path) -> None:
     assert "null" not in complete(read("table1-cifar10-resnet18"))  # which TOML does not have
 
 
+def test_what_follows_from_other_settings_is_shown_but_not_set(path: Path) -> None:
+    """Otherwise, a case that chooses another optimizer would contradict it."""
+    recipe = read(path, changes=["cases.b.learn.lr=0.5"])
+    shown = complete(recipe)
+    assert {'# optimizer = "trust-region"', "# rounds = 25"} <= {*shown.splitlines()}
+    again = Recipe(recipe.name, tomllib.loads(shown))
+    assert again.config("a", 0).learn.searches
+    assert again.config("b", 0).learn == recipe.config("b", 0).learn
+    assert stage_keys(again) == stage_keys(recipe)
+
+
 def test_of_ones_own_clients_only_what_can_be_chosen_is_shown(tmp_path: Path) -> None:
     text = 'title = "\\U0001F600 \\u007f"\nmethods = ["none"]\n'
     text += '[data]\nname = "arrays"\noptions.image_size = [20, 24]\n'
@@ -394,6 +415,21 @@ def test_the_papers_hyper_parameters() -> None:
 
 
 @pytest.mark.parametrize("name", recipes.names())
+def test_rates_are_learned_as_in_the_paper_only_in_the_preset_of_this_name(name: str) -> None:
+    """All others, and the demo, use the defaults: nothing about learning is tuned by hand."""
+    for preset in recipes.presets(name):
+        recipe = read(name, preset)
+        for case in recipe.cases if recipe.compares and recipe.learns else ():
+            learn = recipe.config(case, 0).learn
+            if preset == "paper" and name != "demo":
+                assert (learn.optimizer, learn.mode, learn.check) == ("sgd", "batch", False)
+                continue
+            chosen = {key for key, value in asdict(learn).items() if value != getattr(LearnSettings(), key)}
+            assert chosen <= {"eval_every", "batch_size", "cohort"}
+            assert learn.cohort is None or "cohort" in recipe.overrides(case)["learn"]
+
+
+@pytest.mark.parametrize("name", recipes.names())
 def test_seeds_are_five_as_in_the_paper_and_one_on_two_cores(name: str) -> None:
     of_paper = read(name).compares and name != "demo"
     assert len(read(name).seeds) == (5 if of_paper else 1)
@@ -408,16 +444,7 @@ def test_the_page_about_the_paper_has_the_numbers_of_the_presets() -> None:
         cpu = read(name, "cpu")
         return cpu.config(cpu.cases[0], 0), read(name).config(cpu.cases[0], 0)
 
-    for name in (
-        "table1-cifar10-resnet18", "table3-swap", "table4-ablation", "table5-cifar100-resnet50",
-        "table6-later-rounds", "table7-algorithms", "figure2-methods", "figure4-rates",
-    ):  # fmt: skip
-        cpu, paper = both(name)
-        uses = f"rate learning uses `learn.lr = {cpu.learn.lr}` with ResNets on CIFAR"
-        assert f"{uses} (the paper's {paper.learn.lr} diverged" in page
-    for name in ("table2-digits5", "table2-pacs"):
-        cpu, paper = both(name)
-        assert f"and on Digits-5 and PACS (instead of {paper.learn.lr})" in page
+    cpu, paper = both("table2-pacs")
     uses = f"Training on PACS uses `train.lr = {cpu.train.lr}` (after two rounds the loss was 1.1"
     assert f"{uses}; with the paper's {paper.train.lr} " in page
     assert f"images of {cpu.data.options['image_size']} pixels" in page

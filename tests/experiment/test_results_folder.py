@@ -56,6 +56,16 @@ def test_of_what_was_not_run_a_page_says_why() -> None:
     assert re.findall(r"^\| `(.*?)` \|", not_run, re.M) == sorted({path.stem for path in RECIPES} - run)
 
 
+def learned_by_sgd() -> dict[str, list[str]]:
+    """Of results whose rates were learned by SGD, where recipes no longer do so: rounds, cohort and lr."""
+    _, page = (ROOT / "docs/results.md").read_text().split("learned by SGD", 1)
+    rows = re.findall(r"^\| `(.*?)` \| (\d+) \| (\d+|all) \| ([\d.]+) \|$", page, re.M)
+    return {name: settings for name, *settings in rows}
+
+
+LEARNING = ("learn.rounds", "learn.cohort", "learn.lr")
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_results_are_of_the_recipes_as_they_stand(path: Path) -> None:
     """Whether target clients are looked at while rates are learned changes no figure in the tables."""
@@ -71,6 +81,10 @@ def test_results_are_of_the_recipes_as_they_stand(path: Path) -> None:
         was, now = run["config"], recipe.config(run["case"], run["seed"]).flat()
         was = {re.sub(r"\w+$", lambda key: RENAMED.get(key[0], key[0]), name): was[name] for name in was}
         both = was.keys() & now.keys() - {"learn.eval_every", "data.options"}
+        if settings := learned_by_sgd().get(path.stem):
+            assert [str(was[key] or "all") for key in LEARNING] == settings
+            assert "learn.optimizer" not in was
+            both -= {*LEARNING}
         assert len(both) > 40
         assert {key: was[key] for key in both} == {key: now[key] for key in both}
         assert was["data.options"].items() <= now["data.options"].items()  # once without defaults

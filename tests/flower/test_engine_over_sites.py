@@ -45,6 +45,7 @@ from ttpfl.models import build, load_model, save_model
 from ttpfl.util.locks import run_died, run_lock
 
 LEARN = LearnSettings(rounds=2, batch_size=6, lr=5.0, workers=0)
+SEARCH = LearnSettings(batch_size=6, workers=0)
 PATIENT = Timeouts(deadline=60, longest=600)
 
 
@@ -66,7 +67,7 @@ def learned(
     engines = []
 
     def make(length: int, dtype: torch.dtype) -> GridEngine:
-        rates = {"granularity": "tensor", "only": None}
+        rates = {"granularity": "tensor", "only": None, "variance": "log" if settings.searches else "linear"}
         asked = Assignment("learn", len(grid.sites), asdict(settings), card_of(model, BUILD), rates, 1000.0)
         engine = GridEngine(
             grid,  # type: ignore[arg-type]
@@ -107,6 +108,49 @@ def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: P
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     losses = [[record["validation_loss"] for record in records] for records in (history, local.history)]
     assert losses[0] == pytest.approx(losses[1])
+
+
+def test_a_search_over_sites_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:
+    model = begin_model(tmp_path / "model.safetensors")
+    local = learn(model, local_clients(sites), SEARCH)
+    assert len(local.history) > 3  # there is something to compare
+    make = partial(
+        RunSpec, "learn", str(tmp_path / "model.safetensors"), sites=NAMES, settings=asdict(SEARCH)
+    )
+    replies: list[Message] = []
+
+    def kept(name: str, reply: Message) -> Message:
+        replies.append(reply)
+        return reply
+
+    carry_out(make(out=str(tmp_path / "whole")), InProcessGrid(sites, fault=kept))  # type: ignore[arg-type]
+    # A site answers with a slope in each rate and three numbers.
+    content = replies[-1].content
+    assert content["arrays"]["vector"].numpy().shape == tuple(local.rates.values.shape)
+    assert content["metrics"].keys() == {f"validation.{name}" for name in ("samples", "loss", "right")}
+
+    def die(name: str, reply: Message) -> Message:
+        if _round(reply) == 2:
+            raise ConnectionError("the server app was killed")
+        return reply
+
+    with pytest.raises(ConnectionError):
+        carry_out(make(out=str(tmp_path / "run")), InProcessGrid(sites, fault=die))  # type: ignore[arg-type]
+    carry_out(make(out=str(tmp_path / "run")), InProcessGrid(sites))  # type: ignore[arg-type]
+    whole, resumed = (Rates.load(tmp_path / run / "rates.safetensors") for run in ("whole", "run"))
+    assert torch.equal(whole.values, resumed.values)
+    assert whole.variance == "log"
+    assert largest_difference(whole.values, local.rates.values) < 1e-6
+    assert float(local.rates.values.abs().max()) > 1e-3
+    assert whole.learned["checked"]["stopped"] == local.rates.learned["checked"]["stopped"]
+
+
+def test_a_search_refuses_a_reply_without_its_loss(
+    sites: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result, _, _ = learned(InProcessGrid(sites, fault=poisoned(metrics())), tmp_path, SEARCH)
+    assert result.history[0]["failed"] == ["south"]
+    assert "lacks the loss over its validation samples" in "\n".join(caplog.messages)
 
 
 def test_epsilon_counts_the_rates_that_a_run_starts_from(sites: dict[str, Path], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""End to end on 127.0.0.1: superlink, three sites, TLS, node keys, three rounds of rate learning."""
+"""End to end on 127.0.0.1: superlink, three sites, TLS, node keys, and a search for rates."""
 
 from pathlib import Path
 
@@ -8,9 +8,10 @@ from tests.helpers.flower.real_federation import (
     federation_of_digits,
     history,
     learn_over,
-    local_rates,
+    learned_here,
 )
 from ttpfl.core.rates import Rates
+from ttpfl.federation import LearnSettings
 from ttpfl.flower import loopback
 
 
@@ -18,16 +19,17 @@ def test_rates_learned_over_real_sites_are_the_local_ones(tmp_path: Path) -> Non
     out = tmp_path / "run"
     with federation_of_digits(tmp_path / "trial") as federation:
         assert set(loopback.status(federation)) == {"superlink", *NAMES}
-        done = learn_over(federation, out, "--rounds", "3")
+        done = learn_over(federation, out, "--optimizer", "trust-region", "--rounds", "4")
         assert done.returncode == 0, done.stderr
-        again = learn_over(federation, out, "--rounds", "3")
+        again = learn_over(federation, out, "--optimizer", "trust-region", "--rounds", "4")
         assert again.returncode == 1
         assert "already has a run: resume it" in again.stderr
-    found, local = Rates.load(out / "rates.safetensors"), local_rates(federation, rounds=3)
-    assert largest_difference(found.values, local.values) < 1e-6
-    assert float(local.values.abs().max()) > 1e-3
-    assert found.learned["rounds"] == 3
-    assert [record["failed"] for record in history(out)] == [[], [], []]
+    found = Rates.load(out / "rates.safetensors")
+    local = learned_here(federation, LearnSettings(rounds=4, batch_size=6, workers=0))
+    assert largest_difference(found.values, local.rates.values) < 1e-6
+    assert float(local.rates.values.abs().max()) > 1e-3
+    assert found.learned["rounds"] == len(local.history) == 4
+    assert [record["failed"] for record in history(out)] == [[] for _ in local.history]
     for name in NAMES:
         _check_what_left(audit(federation, name))
     assert not (Path.home() / ".flwr").exists() or not list((Path.home() / ".flwr").glob("apps/ttpfl*"))

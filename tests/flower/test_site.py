@@ -29,7 +29,7 @@ from ttpfl.flower.site import Site
 from ttpfl.models import build
 from ttpfl.util.checksum import sealed
 
-SETTINGS = asdict(LearnSettings(batch_size=6))
+SETTINGS = asdict(LearnSettings(optimizer="sgd", batch_size=6))
 
 
 @pytest.fixture(scope="module")

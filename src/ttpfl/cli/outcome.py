@@ -17,6 +17,7 @@ def report(
     if learned is not None and "checked" in learned:
         content["checked"] = learned["checked"]
         words.append(compared(learned["checked"], learned["clients"]))
+        words += expected(learned["checked"])
     print_result(content, *words, as_json=as_json)
 
 
@@ -34,6 +35,22 @@ def compared(checked: dict[str, Any], clients: int) -> str:
     return (
         f"{who} ({checked['samples']} samples), no adaptation -> rates of round {checked['round']}: {change}"
     )
+
+
+def expected(checked: dict[str, Any]) -> list[str]:
+    """Why a search ended, and the gain that it expects at a new client.
+
+    >>> expected({"stopped": "converged", "expected": {"gain": 0.25, "interval": [0.2, 0.3], "clients": 60}})
+    ['stopped: converged', 'new clients: loss lower by 0.25 on average (95% interval 0.2 to 0.3)']
+    >>> expected({"round": 9})
+    []
+    """
+    lines = [f"stopped: {checked['stopped']}"] if "stopped" in checked else []
+    if gain := checked.get("expected"):
+        low, high = gain["interval"]
+        interval = f"95% interval {low:.3g} to {high:.3g}"
+        lines.append(f"new clients: loss lower by {gain['gain']:.3g} on average ({interval})")
+    return lines
 
 
 def figures(record: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """A complete recipe, with all defaults."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from typing import Any
 
 from ttpfl.experiment.config import NO_KEYS, SECTIONS, Config, Tree, merged
 from ttpfl.experiment.recipe import Recipe
@@ -33,8 +34,9 @@ def complete(recipe: Recipe) -> str:
 
 
 def _sections(recipe: Recipe) -> Tree:
-    config = Config.of({name: recipe.tree.get(name, {}) for name in SECTIONS}, recipe.seeds[0])
-    sections = {name: asdict(getattr(config, name)) for name in SECTIONS}
+    tree = {name: recipe.tree.get(name, {}) for name in SECTIONS}
+    config = Config.of(tree, recipe.seeds[0])
+    sections = {name: _shown(getattr(config, name), tree[name]) for name in SECTIONS}
     # Explicit choices identify the population's stage, so defaults are only comments.
     defaults = _as_comments(config.data.defaults())
     sections["data"] = {"name": config.data.name, **merged(defaults, config.data.explicit())}
@@ -42,6 +44,12 @@ def _sections(recipe: Recipe) -> Tree:
         name: {key: item for key, item in section.items() if key not in NO_KEYS}
         for name, section in sections.items()
     }
+
+
+def _shown(settings: Any, explicit: Tree) -> Tree:
+    """All settings; those that follow from others only as comments, since other cases may have others."""
+    follows = {entry.name for entry in fields(settings) if entry.default is None} - explicit.keys()
+    return {key: Default(item) if key in follows else item for key, item in asdict(settings).items()}
 
 
 def _as_comments(defaults: Tree) -> Tree:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.experiment.config import Config, Test
-from ttpfl.federation.settings import RENAMED, RunSettings
+from ttpfl.federation.settings import RENAMED, SGD, RunSettings
 from ttpfl.methods import Method
 from ttpfl.models.build import MODELS
 
@@ -98,7 +98,12 @@ _LIBRARY = __name__.partition(".")[0]
 
 
 def _choices(settings: RunSettings) -> Inputs:
-    """The settings that differ from the defaults, so that new and renamed settings change no key."""
-    defaults, old = type(settings)().decisive(), {new: old for old, new in RENAMED.items()}
-    chosen = settings.decisive().items()
-    return {old.get(name, name): value for name, value in chosen if value != defaults[name]}
+    """The settings that differ from the defaults, so that new and renamed settings change no key.
+
+    Those of SGD are as before there was another optimizer.
+    """
+    defaults, old = settings.defaults().decisive(), {new: old for old, new in RENAMED.items()}
+    chosen = {name: value for name, value in settings.decisive().items() if value != defaults[name]}
+    if getattr(settings, "optimizer", SGD) != SGD:
+        chosen["optimizer"] = settings.optimizer
+    return {old.get(name, name): value for name, value in chosen.items()}

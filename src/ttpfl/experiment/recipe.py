@@ -21,7 +21,7 @@ TOP = {
     "cases": dict, "only": list, "paper": dict, **dict.fromkeys(SECTIONS, dict),
 }  # fmt: skip
 ENTRY = {"label": str, "method": str, "config": dict, "rates": dict}
-BASE = "paper"  # the preset that changes nothing
+BASE = "paper"  # the default preset, which every recipe has
 COMPARISON, TOY = "comparison", "toy"
 KINDS = (COMPARISON, TOY)
 TOY_KEYS = ("title", "question", "kind", "seeds", "paper")
@@ -199,17 +199,15 @@ def folder() -> Path:
 
 
 def _presets(path: Path) -> dict[str, Tree]:
-    """The recipe merged with each of its presets; the first one is the recipe itself."""
+    """The recipe merged with each of its presets; `paper` is the recipe itself if it has no such preset."""
     try:
         tree = read_toml(path)
     except LimitError:
         raise
     except ValueError as error:
         raise RecipeError(f"{path} is not valid TOML: {error}") from None
-    trees = as_type("presets", tree.pop("presets", {}), dict[str, dict[str, Any]], RecipeError)
-    if BASE in trees:
-        raise RecipeError(f"presets.{BASE} in {path} is the name of the recipe itself: use another name")
-    return {BASE: tree, **{name: merged(tree, preset) for name, preset in trees.items()}}
+    presets = as_type("presets", tree.pop("presets", {}), dict[str, dict[str, Any]], RecipeError)
+    return {name: merged(tree, presets.get(name, {})) for name in (BASE, *presets)}
 
 
 def _check(tree: Tree, name: str) -> None:

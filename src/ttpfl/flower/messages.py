@@ -17,6 +17,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from ttpfl.errors import RefusedError
+from ttpfl.federation.settings import TRUST_REGION
 from ttpfl.flower.message_size import WIDEST, check_size
 from ttpfl.util.npy import declared_size
 from ttpfl.util.reading import parse_json
@@ -131,15 +132,17 @@ def read_reply(content: RecordDict, task: Task, length: int, largest: float) -> 
     if length and (peak := float(vector.abs().max())) > largest:
         raise RefusedError(f"its reply has the value {peak:g}, which is out of bounds ({largest:g})")
     report = unflattened(dict(content.metric_records.get("metrics", MetricRecord())))
-    _check_complete(task.kind, report)
+    _check_complete(task, report)
     return vector, report
 
 
-def _check_complete(kind: str, report: Report) -> None:
+def _check_complete(task: Task, report: Report) -> None:
     """Refuse a report with missing values, since the server adds them up."""
-    sums = report if kind == "learn" else report.get("tallies", {})
-    if kind == "train" and (not report.get("samples") or "train" not in sums):
+    sums = report if task.kind == "learn" else report.get("tallies", {})
+    if task.kind == "train" and (not report.get("samples") or "train" not in sums):
         raise RefusedError("its reply lacks the number of training samples, or has none")
+    if task.settings.get("optimizer") == TRUST_REGION and not sums.get("validation", {}).get("samples"):
+        raise RefusedError("its reply lacks the loss over its validation samples, or has none")
     for name, metrics in sums.items():
         if not isinstance(metrics, dict) or metrics.keys() | {"right"} != {"samples", "loss", "right"}:
             raise RefusedError(f"its reply has incomplete metrics for {name!r}")

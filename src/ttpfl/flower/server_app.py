@@ -31,6 +31,8 @@ from ttpfl.util.locks import run_lock
 
 log = logging.getLogger("ttpfl")
 
+LARGEST_SLOPE = 1e9
+"""Limit in a reply: a rate that changes the loss by so much makes no sense."""
 Identities = Mapping[str, Identity] | None
 """Identities by site name; None trusts the names of nodes."""
 
@@ -99,9 +101,10 @@ def carry_out(spec: RunSpec, grid: Grid, identities: Identities = None) -> None:
 def _learn(spec: RunSpec, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
     settings = LearnSettings(**spec.settings)
     loaded = None if spec.rates is None else Rates.load(spec.rates, model=model)
-    start = first_rates(model, settings.only, loaded)
-    rates = {"granularity": start.granularity, "only": start.only}
-    carrier = _Carrier(spec, grid, model, card, rates, spec.largest, identities)
+    start = first_rates(model, settings, loaded)
+    rates = {"granularity": start.granularity, "only": start.only, "variance": start.variance}
+    largest = LARGEST_SLOPE if settings.searches else spec.largest
+    carrier = _Carrier(spec, grid, model, card, rates, largest, identities)
     learn(model, carrier.sites, settings, rates=start, **carrier.options)
 
 

@@ -89,7 +89,8 @@ def _make_work(
 ) -> tuple[Work, int]:
     """The work of a task, and the length of its vectors."""
     if isinstance(settings, LearnSettings):
-        zeros = Rates.zeros(model, rates.get("granularity", "tensor"), rates.get("only"))
+        options = (rates.get("only"), rates.get("variance", "linear"))
+        zeros = Rates.zeros(model, rates.get("granularity", "tensor"), *options)
         twin, cache = Twin(model, zeros.modules), DirectionCache(DIRECTIONS, keep="first")
         return RatesWork(twin, zeros, client_pool, settings, cache, entropy, cross_entropy), len(zeros.values)
     assert isinstance(settings, TrainSettings)

@@ -13,7 +13,6 @@ from ttpfl.evaluation.summary import Line, Spread
 from ttpfl.report.numbers import listed
 from ttpfl.report.study import Ranking, Study, study
 from ttpfl.report.terminal import study_words
-from ttpfl.results.schema import Run
 from ttpfl.util.printable import counted, printable
 
 MARK = "<!-- results -->"
@@ -73,11 +72,13 @@ def _pair(spread: Spread) -> tuple[float, float | None]:
 def _circumstances(study: Study) -> str:
     """Recipe, amount of work, and machine."""
     recipe, made, runs = study.results["recipe"], study.results["made"], study.results["runs"]
-    learned = any(entry["rates"] for run in runs for entry in run["entries"])
+    learned = [entry["rates"]["history"] for run in runs for entry in run["entries"] if entry["rates"]]
     work = [listed(f"`{recipe['name']}`", f"preset {recipe['preset']}" if recipe.get("preset") else None)]
     work += _overrides(recipe.get("set", {}))
-    work += [f"{rounds} rounds of training" for rounds in _range(runs, "train.rounds")]
-    work += [f"{rounds} of rate learning" for rounds in _range(runs, "learn.rounds") if learned]
+    training = [run["config"]["train.rounds"] for run in runs if "train.rounds" in run["config"]]
+    work += [f"{rounds} rounds of training" for rounds in _range(training)]
+    # Learning may end before the maximum number of rounds.
+    work += [f"{rounds} of rate learning" for rounds in _range([len(history) for history in learned])]
     work.append(counted(len(study.seeds), "seed"))
     minutes = sum(made.get("seconds", {}).values()) / 60
     machine = f"on {made.get('machine', 'an unknown machine')}"
@@ -92,9 +93,8 @@ def _overrides(settings: Mapping[str, Any]) -> list[str]:
     return [*texts, *([f"own choice of {' and '.join(selected)}"] if selected else [])]
 
 
-def _range(runs: Sequence[Run], key: str) -> list[str]:
-    """The smallest and largest value of a setting, if the runs have it."""
-    values = [run["config"][key] for run in runs if key in run["config"]]
+def _range(values: Sequence[int]) -> list[str]:
+    """The smallest and largest value, if there are any."""
     return [" to ".join(map(str, sorted({min(values), max(values)})))] if values else []
 
 

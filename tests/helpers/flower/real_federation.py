@@ -17,6 +17,7 @@ from tests.helpers.flower.in_process import NAMES, begin_model, local_clients
 from ttpfl.core.rates import Rates
 from ttpfl.data import load
 from ttpfl.federation import LearnSettings, learn
+from ttpfl.federation.rate_run import Learned
 from ttpfl.flower import loopback
 from ttpfl.flower.create import create
 from ttpfl.flower.folder import Federation
@@ -42,11 +43,15 @@ def federation_of_digits(home: Path, images: int = 60, host: str = "127.0.0.1") 
 
 
 def command(federation: Federation, out: Path, *more: str) -> list[str]:
-    """`ttpfl learn` over the federation, with time enough for a site on a machine that is busy."""
+    """`ttpfl learn` over the federation, with time enough for a site on a machine that is busy.
+
+    It is SGD, unless `more` names another optimizer.
+    """
+    optimizer = () if "--optimizer" in more else ("--lr", "5")
     return [
         *(sys.executable, "-m", "ttpfl", "learn", str(federation.home / "model.safetensors")),
         *("--engine", "flower", "--federation", str(federation.home), "--out", str(out)),
-        *("--batch-size", "6", "--lr", "5", "--deadline", DEADLINE, *more),
+        *("--batch-size", "6", *optimizer, "--deadline", DEADLINE, *more),
     ]
 
 
@@ -66,10 +71,14 @@ def learn_over(federation: Federation, out: Path, *more: str) -> subprocess.Comp
 
 
 def local_rates(federation: Federation, rounds: int) -> Rates:
+    return learned_here(federation, LearnSettings(rounds=rounds, batch_size=6, lr=5.0, workers=0)).rates
+
+
+def learned_here(federation: Federation, settings: LearnSettings) -> Learned:
+    """What the local engine learns from the sites' data."""
     sites = {name: federation.site(name) / "site.toml" for name in NAMES}
     model = begin_model(federation.home / "model.safetensors")
-    settings = LearnSettings(rounds=rounds, batch_size=6, lr=5.0, workers=0)
-    return learn(model, local_clients(sites), settings).rates
+    return learn(model, local_clients(sites), settings)
 
 
 def audit(federation: Federation, site: str) -> list[dict[str, Any]]:
