@@ -14,9 +14,9 @@ import torch
 import typer
 from torch import Tensor
 
-from ttpfl import Personalizer
+from ttpfl import Personalizer, learn_rates
 from ttpfl.data import federate
-from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.federation import TrainSettings, train
 from ttpfl.models import shallow_cnn
 
 BATCH = 10
@@ -52,15 +52,14 @@ def predict_stream(stream: list[Tensor], personal: Personalizer, watch: Watch) -
     return predictions, resets
 
 
-def main(rounds: int = 10, rate_rounds: int = 20, clients: int = 24, samples: int = 100) -> None:
+def main(rounds: int = 10, clients: int = 24, samples: int = 100) -> None:
     """Train, learn rates, and evaluate both halves of changing streams."""
     torch.manual_seed(0)
     choices = {"source_clients": clients, "target_clients": clients // 3, "samples": samples}
     population, labels, _ = federate("digits", shift="hybrid", **choices)
     begin = shallow_cnn(num_classes=10, image_size=28)
     model, _ = train(begin, population.source, TrainSettings(rounds=rounds, workers=0))
-    settings = LearnSettings(rounds=rate_rounds, batch_size=BATCH, mode="online", workers=0)
-    rates, _ = learn(model, population.source, settings)
+    rates = learn_rates(model, population.source, batch_size=BATCH)
     nothing = rates.with_values(torch.zeros_like(rates.values))
     half = -(-samples // BATCH)  # batches
 

@@ -17,9 +17,9 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from ttpfl import Personalizer, Rates
+from ttpfl import Personalizer, Rates, learn_rates
 from ttpfl.data import federate
-from ttpfl.federation import LearnSettings, TrainSettings, learn, train
+from ttpfl.federation import TrainSettings, train
 from ttpfl.models import shallow_cnn
 
 
@@ -47,14 +47,14 @@ def run_by_onnx(model: nn.Module, images: Tensor) -> Tensor:
     return torch.from_numpy(logits)
 
 
-def main(rounds: int = 10, rate_rounds: int = 20, clients: int = 24, samples: int = 100) -> None:
+def main(rounds: int = 10, clients: int = 24, samples: int = 100) -> None:
     """Adapt to the first half of each new client's images and classify the second half with the snapshot."""
     torch.manual_seed(0)
     choices = {"source_clients": clients, "target_clients": clients // 3, "samples": samples}
     population, labels, _ = federate("digits", shift="hybrid", **choices)
     begin = shallow_cnn(num_classes=10, image_size=28)
     model, _ = train(begin, population.source, TrainSettings(rounds=rounds, workers=0))
-    rates, _ = learn(model, population.source, LearnSettings(rounds=rate_rounds, mode="online", workers=0))
+    rates = learn_rates(model, population.source)
 
     accuracies = []
     for client in population.target:

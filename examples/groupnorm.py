@@ -10,9 +10,9 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
 
+from ttpfl import learn_rates
 from ttpfl.data import federate
 from ttpfl.evaluation import Evaluator
-from ttpfl.federation import LearnSettings, learn
 
 
 class GroupNormNet(nn.Module):
@@ -43,15 +43,14 @@ def trained(model: nn.Module, x: Tensor, y: Tensor, epochs: int) -> nn.Module:
     return model.eval()
 
 
-def main(rounds: int = 4, rate_rounds: int = 10, clients: int = 36, samples: int = 120) -> None:
+def main(rounds: int = 4, clients: int = 36, samples: int = 120) -> None:
     """Train on source clients, learn rates, and evaluate new clients with and without adaptation."""
     torch.manual_seed(0)
     choices = {"source_clients": clients, "target_clients": clients // 4, "samples": samples}
     population, target_labels, _ = federate("digits", shift="label", **choices)
     x, y = (torch.cat(part) for part in zip(*(client.train() for client in population.source), strict=True))
     model = trained(GroupNormNet(classes=10), x, y, epochs=rounds)
-    settings = LearnSettings(rounds=rate_rounds, lr=0.01, mode="online", workers=0)
-    rates, _ = learn(model, population.source, settings)
+    rates = learn_rates(model, population.source)
     print(rates, "\n")
 
     new = Evaluator(population.target, target_labels, batch_size=20)

@@ -37,7 +37,7 @@ def accuracy(model: nn.Module, rates: Rates, sites: list[Site]) -> float:
     return float(np.mean(accuracies))
 
 
-def main(rounds: int = 20, rate_rounds: int = 20, patients: int = 100) -> None:
+def main(rounds: int = 20, patients: int = 100) -> None:
     """Train over 20 source sites, learn rates, and evaluate 20 new sites with and without adaptation."""
     torch.manual_seed(0)
     x, y = load_breast_cancer(return_X_y=True)
@@ -53,7 +53,7 @@ def main(rounds: int = 20, rate_rounds: int = 20, patients: int = 100) -> None:
     to_train = [measured(site, x[known], y[known], patients) for site in sources]
     model, _ = train(network, to_train, TrainSettings(rounds=rounds, lr=0.05, workers=0))
     to_learn = [measured(site, x[held_back], y[held_back], patients) for site in sources]
-    rates = learn_rates(model, to_learn, rounds=rate_rounds, lr=1.0, mode="online")
+    rates = learn_rates(model, to_learn)
     print(rates, "\n")
 
     streams = [measured(site, x[new], y[new], patients) for site in others]

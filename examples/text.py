@@ -104,13 +104,13 @@ def accuracy(model: nn.Module, rates: Rates, clients: Sequence[Client]) -> float
     return float(np.mean(accuracies))
 
 
-def main(rounds: int = 3, rate_rounds: int = 15, lines: int = 250) -> None:
+def main(rounds: int = 3, lines: int = 250) -> None:
     """Train on scipy, learn rates, and evaluate scikit-learn with and without adaptation."""
     torch.manual_seed(0)
     known, held_back = zip(*clients_of("scipy", lines, seed=0), strict=True)
     new = [first for first, _ in clients_of("sklearn", lines, seed=1)]
     model = trained(TextNet(), known, epochs=rounds)
-    rates = learn_rates(model, held_back, rounds=rate_rounds, lr=3.0, mode="online")
+    rates = learn_rates(model, held_back)
     print(rates, "\n")
 
     print(f"accuracy at {len(new)} new clients")
