@@ -1,0 +1,1 @@
+"""Populations and helpers of the studies of rate learning."""
