@@ -2,8 +2,7 @@
 
     python benchmarks/own_images.py [--seeds 5] [--foggy]
 
-Uses the tutorial's images and settings. The mode and the learning rate of rate learning were chosen by the
-loss on the source sites' validation data.
+Uses the tutorial's images and settings.
 """
 
 import argparse
@@ -45,8 +44,7 @@ def accuracies(seed: int) -> dict[str, float]:
     torch.manual_seed(seed)
     network = ttpfl.models.shallow_cnn(10, image_size=28)
     model = train(network, population.source, TrainSettings(rounds=20, seed=seed)).model.eval()
-    settings = LearnSettings(rounds=30, mode="online", seed=seed)
-    rates = learn(model, population.source, settings).rates
+    rates = learn(model, population.source, LearnSettings(seed=seed)).rates
     evaluator = Evaluator(population.target, target_labels, batch_size=20, seed=seed)
     adapted = evaluator.of_rates(model, rates)
     return {

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import ttpfl
@@ -158,10 +159,10 @@ def natural_clients(
 def _trained(
     folders: Folders, key: str, model: nn.Module, clients: object, rounds: int, lr: float = 0.1
 ) -> nn.Module:
-    path = folders.models / f"{key}.pt"
+    path = folders.models / f"{key}.safetensors"
     if not path.exists():
         settings = TrainSettings(rounds=rounds, lr=lr, validate_every=0, check=False)
         folders.models.mkdir(parents=True, exist_ok=True)
-        torch.save(train(model, clients, settings).model.state_dict(), path)
-    model.load_state_dict(torch.load(path, weights_only=True))
+        save_file(train(model, clients, settings).model.state_dict(), path)
+    model.load_state_dict(load_file(path))
     return model.eval()
