@@ -5,13 +5,14 @@
 For every problem: the source loss without adaptation; the loss that SGD reaches in its full number of rounds,
 with the learning rate that reaches the lowest (chosen with hindsight; for expensive problems on fewer rounds,
 see `TRIALS`); and the rounds and passes that the search needs to reach the same loss. A *pass* is one client
-going once through its validation data. The search has no setting. Losses are means over all samples of all
-source clients, after adaptation to each batch. FOLDER contains har.npz and ecg.npz.
+going once through its validation data. The search has no setting. Losses are means over all
+source clients after adaptation to each batch. FOLDER contains har.npz and ecg.npz.
 """
 
 import argparse
 import json
 import math
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -24,7 +25,6 @@ from rich.table import Table
 from learning.problems import PROBLEMS, Folders, Problem
 from ttpfl.core.inputs import client_batches
 from ttpfl.core.learning import adapted_tally
-from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.rates import Rates
 from ttpfl.core.twin import Twin
 from ttpfl.federation import LearnSettings, learn
@@ -101,11 +101,11 @@ def measured(name: str, problem: Problem, workers: int | None) -> dict[str, Any]
 
 
 def loss_of(problem: Problem, rates: Rates) -> float:
-    """Loss over all samples of the source clients after adaptation."""
-    total, twin = MetricSums(), Twin(problem.model, rates.modules)
-    for client in problem.source:
-        total.join(**adapted_tally(twin, rates, client_batches(client, 20), "batch").sums())
-    return total.mean_loss if math.isfinite(total.mean_loss) else math.inf
+    """Mean loss of the source clients after adaptation."""
+    twin = Twin(problem.model, rates.modules)
+    each = [adapted_tally(twin, rates, client_batches(client, 20), "batch") for client in problem.source]
+    mean = statistics.fmean(sums.mean_loss for sums in each)
+    return mean if math.isfinite(mean) else math.inf
 
 
 def table(rows: list[dict[str, Any]]) -> Table:

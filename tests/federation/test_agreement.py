@@ -203,7 +203,6 @@ def test_the_order_of_clients_does_not_matter(average: Average) -> None:
         assert found.expected == pytest.approx(expected.expected, rel=1e-9)
 
 
-@pytest.mark.xfail(reason="known defect of the search", strict=False)
 def test_averages_are_in_double_precision() -> None:
     rows = torch.tensor([[0.1], [0.2]], dtype=torch.float64)
     for average in (MEAN, Average("median"), Average("trimmed", 0.2)):

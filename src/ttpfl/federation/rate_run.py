@@ -136,7 +136,7 @@ class RateRun:
             RunInfo("learn", settings.rounds, len(pool), cohort, numbers, len(initial.values)),
             settings,
             pool,
-            SearchServer(initial.values, settings)
+            SearchServer(initial.values, settings, cohort)
             if settings.searches
             else RatesServer(initial, settings, self._spending, key),
             partial(self._work, cohort),
@@ -175,6 +175,7 @@ class RateRun:
             "begin": initial.values.tolist(),
             "granularity": initial.granularity,
             "only": initial.only,
+            **({"variance": "log"} if initial.variance == "log" else {}),
             **({"account": account.as_json()} if has_account else {}),
             **common(self._pool, objective=self.objective, loss=self.loss, logits=self.logits),
         }
@@ -196,21 +197,26 @@ class RateRun:
 
     def _found(self, state: RunState) -> Rates:
         """The best rates of a search, with what they do at the source clients and may do at new ones."""
+        if not state.memory:
+            raise FederationError("no rates were learned: too few clients answered in every round")
         search, average = search_of(state), Average(self.settings.average, self.settings.trim)
         if search.reason == ONE_CLIENT:
             warnings.warn(f"rates of zero are returned: {REASONS[ONE_CLIENT]}", RatesWarning, stacklevel=4)
+        stopped, result = REASONS[search.reason], search.result
+        stopped = stopped or f"reached the maximum of {self.settings.rounds} rounds"
+        if result.round != search.best_round:
+            stopped += "; rates of later rounds lowered the accuracy of the source clients"
         checked = {
-            "clients": len(search.best.clients),
-            "round": search.best_round,
+            "clients": len(result.answers.clients),
+            "round": result.round,
             "last_round": state.round - 1,
-            "samples": search.plain.metrics().samples,
-            **search.plain.metrics().figures("plain"),
-            **search.best.metrics().figures("adapted"),
+            "samples": int(search.plain.samples.sum()),
+            **search.plain.figures("plain", average),
+            **result.answers.figures("adapted", average),
             "expected": expected_gain(search, average),
-            "stopped": REASONS[search.reason] or f"reached the maximum of {self.settings.rounds} rounds",
+            "stopped": stopped,
         }
-        values = search.region.center.to(self.initial.values)
-        return self._result(Candidate(state.round, values), checked)
+        return self._result(Candidate(state.round, result.rates.to(self.initial.values)), checked)
 
     def _last(self, state: RunState) -> Candidate:
         """The rates of the last round, or of the best one with early stopping."""

@@ -39,7 +39,7 @@ class RunState:
     @property
     def current(self) -> Tensor:
         """The best vector so far if the server keeps one in its memory, else the last."""
-        return self.memory["center"].to(self.vector) if "center" in self.memory else self.vector
+        return self.memory["result"].to(self.vector) if "result" in self.memory else self.vector
 
     @property
     def result(self) -> Tensor:

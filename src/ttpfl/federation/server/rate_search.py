@@ -3,7 +3,7 @@
 Clients get rates and answer with their loss after adaptation and its slope in every rate; all steps are the
 server's. The first answers are for rates of zero: they show the loss without adaptation, the scale of every
 rate, and the shape of the curvature (where clients' slopes vary together, the loss is curved). The search
-never returns rates that are worse than zeros.
+never returns rates that are worse than zeros, neither in the loss nor in the accuracy of the source clients.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ttpfl.core.metric_sums import MetricSums
 from ttpfl.federation.common.student import half_width
 from ttpfl.federation.server.agreement import Proposal, losses_left_out, proposed
 from ttpfl.federation.server.robust import Average
@@ -51,11 +50,23 @@ class Answers(NamedTuple):
         rows = torch.isin(self.clients, clients)
         return Answers(*(part[rows] for part in self))
 
-    def metrics(self) -> MetricSums:
-        """Loss and accuracy over all samples."""
-        known = bool((self.right != UNKNOWN).all())
-        total = float((self.losses * self.samples).sum())
-        return MetricSums(int(self.samples.sum()), total, int(self.right.sum()) if known else None)
+    @property
+    def accuracies(self) -> Tensor | None:
+        """Accuracy of each client; None if labels are not one class per sample."""
+        return None if bool((self.right == UNKNOWN).any()) else self.right / self.samples.double()
+
+    def figures(self, name: str, average: Average) -> dict[str, float]:
+        """Average loss and accuracy (if defined) over clients, as in records."""
+        loss, accuracies = {f"{name}_loss": average.of_numbers(self.losses)}, self.accuracies
+        return loss if accuracies is None else {**loss, f"{name}_accuracy": average.of_numbers(accuracies)}
+
+
+class Tried(NamedTuple):
+    """Rates, the clients' answers to them, and the round of these answers."""
+
+    rates: Tensor
+    answers: Answers
+    round: int
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,8 @@ class RateSearch:
     """The rates to send next."""
     predicted: float
     """Decrease of the loss that the trial promises; zero for rates that were given."""
+    result: Tried
+    """The rates to return: the best so far that do not lower the accuracy."""
     rounds: int = 1
     best_round: int = 0
     """The round that evaluated the center."""
@@ -79,25 +92,29 @@ class RateSearch:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything as tensors, for checkpoints; `restored` reads them."""
-        region, numbers = self.region, (self.predicted, self.rounds, self.best_round, self.reason)
+        region, result = self.region, self.result
+        numbers = (region.radius, region.measured, self.predicted)
+        counts = (self.rounds, self.best_round, self.reason, result.round)
         parts = {"center": region.center, "unit": region.unit, "curvature": region.curvature}
-        parts["numbers"] = torch.tensor([region.radius, region.measured, *numbers], dtype=torch.float64)
-        for name, answers in (("plain", self.plain), ("best", self.best)):
+        parts["numbers"] = torch.tensor([*numbers, *counts], dtype=torch.float64)
+        for name, answers in (("plain", self.plain), ("best", self.best), ("result", result.answers)):
             parts |= {f"{name}.{part}": value for part, value in answers._asdict().items()}
-        return {**parts, "trial": self.trial}
+        return {**parts, "trial": self.trial, "result": result.rates}
 
 
 def restored(tensors: dict[str, Tensor]) -> RateSearch:
     """The search that `RateSearch.tensors` described."""
     radius, measured, predicted, *counts = tensors["numbers"].tolist()
-    plain, best = (
-        Answers(*(tensors[f"{name}.{part}"] for part in Answers._fields)) for name in ("plain", "best")
+    plain, best, last = (
+        Answers(*(tensors[f"{name}.{part}"] for part in Answers._fields))
+        for name in ("plain", "best", "result")
     )
-    rounds, best_round, reason = map(int, counts)
+    rounds, best_round, reason, result_round = map(int, counts)
     return RateSearch(
         Region(tensors["center"], tensors["unit"], tensors["curvature"], radius, bool(measured)),
-        *(plain, best, tensors["trial"]),
-        *(predicted, rounds, best_round, reason),
+        *(plain, best, tensors["trial"], predicted),
+        Tried(tensors["result"], last, result_round),
+        *(rounds, best_round, reason),
     )
 
 
@@ -109,7 +126,7 @@ def started(answers: Answers, average: Average, given: Tensor) -> RateSearch:
     slopes = answers.slopes * unit
     zeros, loss = torch.zeros_like(unit), average.of_numbers(answers.losses)
     region = begun(zeros, loss, average.of_rows(slopes), unit, _shape(slopes))
-    search = RateSearch(region, answers, answers, given.double(), predicted=0.0)
+    search = RateSearch(region, answers, answers, given.double(), 0.0, Tried(zeros, answers, 0))
     return search if bool(given.any()) else _with_trial(search, average)
 
 
@@ -118,8 +135,8 @@ def advanced(search: RateSearch, answers: Answers, average: Average) -> RateSear
     region, unit = search.region, search.region.unit
     before, after = search.best.of(answers.clients), answers.of(search.best.clients)
     search = replace(search, rounds=search.rounds + 1)
-    if not len(after.clients):
-        return search  # none of these clients can compare: ask again
+    if len(after.clients) < min(2, len(search.plain.clients)):
+        return search  # too few of these clients can compare: ask again
     step = torch.where(unit > 0, (search.trial - region.center) / unit, 0.0)
     change = average.of_numbers(after.losses - before.losses)
     slope_change = (average.of_rows(after.slopes) - average.of_rows(before.slopes)) * unit
@@ -128,19 +145,31 @@ def advanced(search: RateSearch, answers: Answers, average: Average) -> RateSear
     if accepted:
         region = replace(region, center=search.trial)
         search = replace(search, region=region, best=answers, best_round=search.rounds - 1)
+        if not _less_accurate(search.plain, answers, average):
+            search = replace(search, result=Tried(search.trial, answers, search.best_round))
     return _with_trial(search, average)
+
+
+def _less_accurate(plain: Answers, answers: Answers, average: Average) -> bool:
+    """Whether the average accuracy of the clients is lower than without adaptation.
+
+    A lower loss does not rule this out: rates can make wrong predictions less confident, and more of them.
+    """
+    after = answers.of(plain.clients)
+    before, now = plain.of(after.clients).accuracies, after.accuracies
+    return before is not None and now is not None and average.of_numbers(now - before) < 0
 
 
 def expected_gain(search: RateSearch, average: Average) -> dict[str, Any]:
     """Decrease of the loss to expect at a new client, with a 95 % interval for the mean over such clients."""
-    best = search.best.of(search.plain.clients)
-    plain = search.plain.of(best.clients)
-    slopes = best.slopes * search.region.unit
-    if len(best.clients) < 2:
+    found = search.result.answers.of(search.plain.clients)
+    plain = search.plain.of(found.clients)
+    slopes = found.slopes * search.region.unit
+    if len(found.clients) < 2:
         return {}
-    if not search.best_round:  # rates of zero change nothing
-        return {"gain": 0.0, "interval": [0.0, 0.0], "clients": len(best.clients)}
-    gains = plain.losses - losses_left_out(search.region, best.losses, slopes, average)
+    if not search.result.round:  # rates of zero change nothing
+        return {"gain": 0.0, "interval": [0.0, 0.0], "clients": len(found.clients)}
+    gains = plain.losses - losses_left_out(search.region, found.losses, slopes, average)
     gain = average.of_numbers(gains)
     width = half_width(float(average.variance(gains[:, None])[0]), len(gains))
     return {"gain": gain, "interval": [gain - width, gain + width], "clients": len(gains)}

@@ -90,8 +90,8 @@ class SearchServer(Server):
     part: Part = "validation"
     same_cohort = True
 
-    def __init__(self, given: Tensor, settings: LearnSettings) -> None:
-        self._given, self._settings = given, settings
+    def __init__(self, given: Tensor, settings: LearnSettings, cohort: int) -> None:
+        self._given, self._cohort = given, cohort
         self._average = Average(settings.average, settings.trim)
 
     def begin(self, state: RunState) -> None:
@@ -103,9 +103,10 @@ class SearchServer(Server):
         self._results[result.job.client] = (result.vector.double(), result.report["validation"])
 
     def enough(self) -> bool:
-        """Whether krum can choose; the other averages take any number of results."""
-        settings = self._settings
-        return settings.average != "krum" or len(self._results) >= min_results("krum", settings.trim)
+        """Whether clients can be compared, and krum can choose."""
+        average = self._average
+        fewest = min_results("krum", average.trim) if average.kind == "krum" else 2
+        return len(self._results) >= min(fewest, self._cohort)
 
     def finish(self) -> Tensor:
         """The next rates to try; the run ends if the search does."""
@@ -122,10 +123,11 @@ class SearchServer(Server):
         """Metrics with the best rates so far and without adaptation, and what became of the round's rates."""
         if not self._state.memory:  # the first round was abandoned
             return {}
-        search = restored(self._state.memory)
-        record: Record = search.best.metrics().figures("validation") | search.plain.metrics().figures("plain")
+        search, average = restored(self._state.memory), self._average
+        record: Record = search.result.answers.figures("validation", average)
+        record |= search.plain.figures("plain", average)
         if self._finished:  # not abandoned
-            record["trial_loss"] = self._answers().metrics().mean_loss
+            record["trial_loss"] = average.of_numbers(self._answers().losses)
             record["accepted"] = search.best_round == search.rounds - 1
         if search.reason:
             record["stopped"] = REASONS[search.reason]
