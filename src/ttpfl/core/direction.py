@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ttpfl.core.convolution import Taps
 from ttpfl.core.inputs import Inputs, all_finite, first_bad
+from ttpfl.core.label_prior import LABEL_PRIOR, soft_counts
 from ttpfl.core.log_domain import log_ratio, moved_in_log_domain, slope_in_log_domain
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.core.twin import Moved, PassRecord, Twin, embed
@@ -72,7 +73,10 @@ class Probe(NamedTuple):
 
 
 def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
-    """Compute logits, objective and the direction of every module in one pass of the global model."""
+    """Compute logits, objective and the direction of every module in one pass of the global model.
+
+    For the label prior, the direction holds the soft counts of the batch: see `RunningDirection.current`.
+    """
     record = PassRecord({name: [] for name, spec in twin.specs.items() if spec.statistic})
     logits = twin.fast(inputs, record=record)
     check_finite(logits)
@@ -89,6 +93,9 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
             change = log_ratio(measured, stored) if twin.specs[name].log_domain else measured - stored
             changes[name].append(Change(change, None, twin.specs[name].shape))
     direction = {name: _sum(parts, twin.tensors[name]) for name, parts in changes.items()}
+    if twin.classes:
+        counts = soft_counts(logits, twin.classes)
+        direction[LABEL_PRIOR] = Change(counts, None, (twin.classes,))
     return Probe(logits.detach(), value.detach(), direction)
 
 
@@ -162,7 +169,11 @@ def move(
     tensors = twin.in_channels_last if in_channels_last else twin.tensors
     whole: dict[str, Tensor] = {}
     windows: dict[str, tuple[Taps, Tensor]] = {}
+    offset: Tensor | None = None
     for name, (value, taps, _) in direction.items():
+        if name == LABEL_PRIOR:
+            offset = rates[name] * value
+            continue
         start = tensors[name] if taps is None else twin.window(name, taps).detach()
         if twin.specs[name].log_domain:
             moved = moved_in_log_domain(start, value, rates[name])
@@ -174,12 +185,13 @@ def move(
             whole[name] = moved.to(start.dtype)
         else:
             windows[name] = (taps, moved.to(start.dtype))
-    return Moved(whole, windows)
+    return Moved(whole, windows, offset)
 
 
 def velocity(twin: Twin, name: str, change: Change, moved: Tensor) -> Tensor:
     """Derivative of a moved tensor in its rate; `moved` is its value."""
-    return slope_in_log_domain(moved, change.value) if twin.specs[name].log_domain else change.value
+    in_log_domain = name != LABEL_PRIOR and twin.specs[name].log_domain
+    return slope_in_log_domain(moved, change.value) if in_log_domain else change.value
 
 
 def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | None:
@@ -202,7 +214,7 @@ def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | No
     if not all(isinstance(function, Hashable) for function in functions):
         return None
     movable = tuple((name, spec.log_domain) for name, spec in twin.specs.items())
-    return (twin.content, str(twin.device), autocast, movable, digest.digest(), functions)
+    return (twin.content, str(twin.device), autocast, movable, twin.classes, digest.digest(), functions)
 
 
 class DirectionCache:

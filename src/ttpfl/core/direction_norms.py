@@ -10,6 +10,7 @@ from ttpfl.core.direction import Direction, Objective, entropy, probe
 from ttpfl.core.inputs import checked, split_batch
 from ttpfl.core.outputs import Readout
 from ttpfl.core.rates import Rates
+from ttpfl.core.running import RunningDirection
 from ttpfl.core.twin import Twin, isolated
 from ttpfl.errors import BatchError, noted
 
@@ -48,8 +49,9 @@ def direction_norms(
     with isolated():
         for index, batch in enumerate(batches):
             with noted(f"in batch {index}"):
-                direction = probe(twin, checked(split_batch(batch)[0]), objective).direction
-                largest = torch.maximum(largest, _norms(direction, rates))
+                running = RunningDirection(False, rates.prior)
+                running.add(probe(twin, checked(split_batch(batch)[0]), objective).direction)
+                largest = torch.maximum(largest, _norms(running.current(), rates))
     if index < 0:
         raise BatchError("no batches: pass at least one")
     return dict(zip(rates.names, largest.tolist(), strict=True))

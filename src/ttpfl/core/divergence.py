@@ -41,7 +41,11 @@ def check_reach(twin: Twin, rates: Rates, direction: Direction, lr: float) -> No
     """Raise a RatesError if a module moves so far along its direction that nothing is left of its values."""
     rate_of = rates.by_module()
     for spec in rates.modules:
-        if spec.name not in direction or not (rate := float(rate_of[spec.name])):
+        if (
+            spec.name not in twin.specs
+            or spec.name not in direction
+            or not (rate := float(rate_of[spec.name]))
+        ):
             continue
         to_rms = spec.size**-0.5  # from the norm to the root mean square
         length = to_rms * float(direction[spec.name].value.norm())

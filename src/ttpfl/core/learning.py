@@ -15,7 +15,6 @@ from ttpfl.core.direction import (
     Direction,
     DirectionCache,
     Objective,
-    absorb,
     batch_key,
     entropy,
     move,
@@ -29,6 +28,7 @@ from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.outputs import Readout
 from ttpfl.core.privacy_record import UNPROTECTED, Account
 from ttpfl.core.rates import MODES, Mode, Rates
+from ttpfl.core.running import RunningDirection
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.core.twin import Moved, Twin, isolated
 from ttpfl.errors import BatchError, ModelError, RatesError, noted
@@ -167,9 +167,8 @@ class Adaptation:
     def __init__(
         self, twin: Twin, rates: Rates, mode: Mode, cache: DirectionCache | None, objective: Objective
     ) -> None:
-        self._twin, self._mode, self._cache, self._objective = twin, mode, cache, objective
-        self._mean: Direction = {}
-        self._batches = 0
+        self._twin, self._cache, self._objective = twin, cache, objective
+        self._running = RunningDirection(mode == "online", rates.prior)
         groups = enumerate(rates.members.values())
         self._group_of = {name: index for index, members in groups for name in members}
 
@@ -181,14 +180,8 @@ class Adaptation:
 
         key = None if self._cache is None else batch_key(self._twin, inputs, self._objective)
         direction = compute() if self._cache is None else self._cache.get(key, compute)
-        if self._mode == "batch":
-            return direction
-        self._batches += 1
-        if self._batches == 1:  # a copy, since the cache may keep the direction
-            self._mean = {name: c._replace(value=c.value.clone()) for name, c in direction.items()}
-        else:
-            absorb(self._mean, direction, 1 / self._batches)
-        return self._mean
+        self._running.add(direction)
+        return self._running.current()
 
     def moved(self, values: Tensor, direction: Direction, inputs: Inputs) -> Moved:
         """Move the modules along `direction` with rates of these values."""

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.statistics import rule_for
 from ttpfl.errors import ModelError
 from ttpfl.util.checksum import hash_tensor
@@ -48,6 +49,11 @@ class ModuleSpec:
     def size(self) -> int:
         """Number of scalars."""
         return int(torch.Size(self.shape).numel())
+
+
+def label_prior(classes: int) -> ModuleSpec:
+    """The module that is no tensor of the network: an offset of the logits."""
+    return ModuleSpec(LABEL_PRIOR, (classes,), LABEL_PRIOR, LABEL_PRIOR)
 
 
 def in_log_domain(specs: Iterable[ModuleSpec]) -> tuple[ModuleSpec, ...]:

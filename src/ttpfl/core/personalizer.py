@@ -8,11 +8,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ttpfl.core.direction import Change, Direction, Objective, absorb, check_finite, entropy, move, probe
+from ttpfl.core.direction import Change, Direction, Objective, check_finite, entropy, move, probe
 from ttpfl.core.health import Health, HealthFigures, changed_share
 from ttpfl.core.inputs import Inputs, all_finite, checked
+from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.outputs import Readout
 from ttpfl.core.rates import MODES, Mode, Rates
+from ttpfl.core.running import RunningDirection
 from ttpfl.core.twin import Moved, Twin, isolated
 from ttpfl.errors import RatesError
 
@@ -64,10 +66,10 @@ class Personalizer(nn.Module):
         self._objective = objective
         # Modules with a rate of zero never move, so they need no direction.
         moving = {name: rate for name, rate in rates.by_module().items() if rate != 0}
-        self._twin = Twin(model, [s for s in rates.modules if s.name in moving], readout=logits)
+        modules = [spec for spec in rates.modules if spec.name in moving]
+        self._twin, self._shapes = Twin(model, modules, logits), {spec.name: spec.shape for spec in modules}
         self._rates = {name: rate.to(self._twin.device, copy=True) for name, rate in moving.items()}
-        self._mean: Direction = {}
-        self._count = 0
+        self._running = RunningDirection(mode == "online", rates.prior, decay)
         self._health = Health()
 
     def reset(self) -> None:
@@ -80,7 +82,7 @@ class Personalizer(nn.Module):
         >>> personal.health.batches
         0
         """
-        self._forget()
+        self._running.clear()
         self._health = Health()
 
     @property
@@ -119,12 +121,12 @@ class Personalizer(nn.Module):
             with torch.no_grad():
                 if not all(all_finite(change.value) for change in direction.values()):
                     return self._fall_back(inputs)
-                self._learn(direction)
+                self._running.add(direction)
                 del direction  # make room for the adapted weights
-                moved = move(self._twin, self._mean, self._rates)
+                moved = self._moved()
                 adapted = self._twin.plain(inputs, moved)
                 if not all_finite(adapted):
-                    self._forget()  # a mean that overflows is unusable
+                    self._running.clear()  # a mean that overflows is unusable
                     return self._fall_back(inputs)
                 after, norm = float(self._objective(adapted)), self._change_norm(moved)
                 figures = HealthFigures(float(before), after, norm, changed_share(plain, adapted))
@@ -144,15 +146,15 @@ class Personalizer(nn.Module):
         """
         with isolated(), torch.no_grad():
             inputs = checked(Inputs(args, kwargs))
-            if self._mean:
-                adapted = self._twin.plain(inputs, move(self._twin, self._mean, self._rates))
+            if self._running.batches:
+                adapted = self._twin.plain(inputs, self._moved())
                 if all_finite(adapted):
                     return adapted
                 self._count_fallback()
             return check_finite(self._twin.plain(inputs))
 
     def adapted_state_dict(self) -> dict[str, Tensor]:
-        """Return the adapted weights as a state dict of the model.
+        """Return the adapted weights as a state dict of the model; `logit_offset` is not part of them.
 
         In batch mode, they are adapted to the last batch.
 
@@ -165,28 +167,26 @@ class Personalizer(nn.Module):
         True
         """
         with torch.inference_mode(False), torch.no_grad():
-            return self._twin.state_dict(move(self._twin, self._mean, self._rates))
+            return self._twin.state_dict(self._moved())
 
-    def _learn(self, direction: Direction) -> None:
-        self._count += 1
-        if self.mode == "batch" or not self._mean:
-            self._mean = direction
-        else:
-            weight = 1 / self._count if self.decay is None else max(1 / self._count, 1 - self.decay)
-            absorb(self._mean, direction, weight)
+    @property
+    def logit_offset(self) -> Tensor | None:
+        """What the label prior adds to the logits; None if the rates do not move it, or before a batch."""
+        return self._moved().offset
 
-    def _forget(self) -> None:
-        self._mean.clear()
-        self._count = 0
+    def _moved(self) -> Moved:
+        return move(self._twin, self._running.current(), self._rates)
 
     def _change_norm(self, moved: Moved) -> float:
+        """Norm of the change of all tensors."""
         parts = [
             (moved.whole[name] - self._twin.tensors[name]).float().norm()
             if self._twin.specs[name].nonnegative  # may have been clamped at zero
             else self._rates[name] * change.value.norm()
-            for name, change in self._mean.items()
+            for name, change in self._running.mean.items()
+            if name != LABEL_PRIOR
         ]
-        return float(torch.stack(parts).norm())
+        return float(torch.stack(parts).norm()) if parts else 0.0
 
     def _predict_plainly(self, inputs: Inputs) -> Tensor:
         with torch.no_grad():
@@ -211,23 +211,27 @@ class Personalizer(nn.Module):
         self._twin.apply(fn)
         with torch.inference_mode(False):
             self._rates = {name: rate.to(self._twin.device) for name, rate in self._rates.items()}
-            for name, change in self._mean.items():
-                self._mean[name] = change._replace(
+            for name, change in self._running.mean.items():
+                self._running.mean[name] = change._replace(
                     value=change.value.to(self._twin.device, self._dtype(name))
                 )
         return self
 
     def _dtype(self, name: str) -> torch.dtype:
         """Type of a mean direction: float32 or better, whatever the model is cast to."""
+        if name == LABEL_PRIOR:
+            return torch.float64
         return torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
 
     def _mean_key(self, name: str) -> str:
-        """Key of a mean direction, which has another meaning in the log domain."""
+        """Key of a mean direction, which has another meaning in the log domain and for the label prior."""
+        if name == LABEL_PRIOR:
+            return f"counts.{name}"
         return f"{'log_mean' if self._twin.specs[name].log_domain else 'mean'}.{name}"
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        destination[f"{prefix}count"] = torch.tensor(self._count)
-        for name, change in self._mean.items():
+        destination[f"{prefix}count"] = torch.tensor(self._running.batches)
+        for name, change in self._running.mean.items():
             destination[f"{prefix}{self._mean_key(name)}"] = change.whole().clone()
 
     def _load_from_state_dict(
@@ -237,9 +241,9 @@ class Personalizer(nn.Module):
         means: dict[str, Tensor] = {}
         for key, tensor in state_dict.items():
             kind, _, name = key.removeprefix(prefix).partition(".")
-            if kind in ("mean", "log_mean"):
+            if kind in ("mean", "log_mean", "counts"):
                 means[name] = tensor
-                if name in self._twin.specs and key != f"{prefix}{self._mean_key(name)}":
+                if name in self._rates and key != f"{prefix}{self._mean_key(name)}":
                     raise RatesError(f"the state is for other rates: they move {name!r} in another domain")
         stored = state_dict.get(f"{prefix}count", torch.tensor(-1))
         count = int(stored) if stored.numel() == 1 else -1
@@ -250,7 +254,7 @@ class Personalizer(nn.Module):
             raise RatesError(f"the state is for other rates: module {name!r} is in only one of them")
         mean: Direction = {}
         for name, tensor in means.items():
-            shape = self._twin.specs[name].shape
+            shape = self._shapes[name]
             if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
                 raise RatesError(
                     f"the mean direction of {name!r} has shape {tuple(tensor.shape)} (expected {shape}) "
@@ -259,4 +263,5 @@ class Personalizer(nn.Module):
             with torch.inference_mode(False):
                 value = tensor.detach().to(self._twin.device, self._dtype(name), copy=True)
             mean[name] = Change(value, None, shape)
-        self._count, self._mean = count, {name: mean[name] for name in self._rates if name in mean}
+        self._running.batches = count
+        self._running.mean = {name: mean[name] for name in self._rates if name in mean}

@@ -1,7 +1,7 @@
 """The vector of adaptation rates: how far each module moves along its direction."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, Literal, Self, get_args
@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from ttpfl._moved import renamed
 from ttpfl.core import rates_file, rates_text
 from ttpfl.core.inputs import all_finite, first_bad
-from ttpfl.core.network import ModuleSpec, describe, fingerprint, in_log_domain, weights_hash
+from ttpfl.core.label_prior import LABEL_PRIOR
+from ttpfl.core.network import (
+    ModuleSpec,
+    describe,
+    fingerprint,
+    in_log_domain,
+    label_prior,
+    weights_hash,
+)
 from ttpfl.core.privacy_record import Account, together
 from ttpfl.errors import RatesError, RatesFileError
 from ttpfl.util.settings_kit import one_of
@@ -25,7 +33,7 @@ OTHER_WEIGHTS = (
 )
 
 Granularity = Literal["tensor", "layer", "block", "kind"]
-Only = Literal["params", "stats"]
+Only = Literal["params", "stats", "prior"]
 Mode = Literal["batch", "online"]
 Variance = Literal["linear", "log"]
 GRANULARITIES, MODES = one_of(*get_args(Granularity)), one_of(*get_args(Mode))
@@ -64,6 +72,7 @@ class Rates:
     mode: Mode = "batch"  # how the rates were refined
     fingerprint: str = ""  # of the architecture
     weights_hash: str = ""  # of the weights the rates were learned for
+    prior: tuple[float, ...] = ()  # mean prediction of the source clients; empty without a label prior
     learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
     account: Account = field(default_factory=Account)  # privacy spent to learn them
 
@@ -74,14 +83,17 @@ class Rates:
         granularity: Granularity = "tensor",
         only: Only | None = None,
         variance: Variance = "linear",
+        prior: Sequence[float] = (),
     ) -> Self:
         """Rates of zero for every module of `model` that is not frozen: nothing adapts yet.
 
         Args:
             model: any network.
             granularity: one rate per "tensor" (the paper), "layer", "block" or "kind".
-            only: "params" excludes running statistics, "stats" excludes learnable tensors.
+            only: "params" has learnable tensors alone, "stats" running statistics, "prior" the label prior.
             variance: how variances move: "linear" (the paper), or "log": positive for any rate.
+            prior: mean prediction of the source clients. It adds a rate for the label prior to those of the
+                tensors; not in the paper.
 
         >>> Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), only="stats").names
         ('1.running_mean', '1.running_var')
@@ -90,20 +102,23 @@ class Rates:
         ONLY.check(RatesError, only=only)
         VARIANCES.check(RatesError, variance=variance)
         specs = describe(model)
-        statistic = {None: (True, False), "stats": (True,), "params": (False,)}[only]
+        statistic = {None: (True, False), "stats": (True,), "params": (False,), "prior": ()}[only]
         modules = tuple(spec for spec in specs if not spec.frozen and spec.statistic in statistic)
+        if prior and only in (None, "prior"):
+            modules += (label_prior(len(prior)),)
         if not modules:
             selection = f" with only={only!r}" if only else ""
-            raise RatesError(
-                f"{type(model).__name__} has nothing to adapt{selection}: "
-                "every parameter is frozen and there are no running statistics"
-            )
+            reason = "every parameter is frozen and there are no running statistics"
+            if only == "prior":
+                reason = "pass prior=, the mean prediction of the source clients"
+            raise RatesError(f"{type(model).__name__} has nothing to adapt{selection}: {reason}")
         groups = dict.fromkeys(map(_GROUP_OF[granularity], modules))
         return cls(
             values=torch.zeros(len(groups), dtype=torch.float32),
             modules=in_log_domain(modules) if variance == "log" else modules,
             granularity=granularity,
             only=only,
+            prior=tuple(map(float, prior)) if modules[-1].name == LABEL_PRIOR else (),
             fingerprint=fingerprint(model, specs),
             weights_hash=weights_hash(model),
         )
@@ -206,10 +221,21 @@ class Rates:
             )
         return self
 
+    def with_prior(self, prior: Sequence[float]) -> Self:
+        """Return a copy with another mean prediction of the source clients."""
+        return replace(self, prior=tuple(map(float, prior)))
+
+    def _check_prior(self) -> None:
+        sizes = [spec.size for spec in self.modules if spec.name == LABEL_PRIOR]
+        if sizes != [len(self.prior)] * bool(self.prior) or not all(0 <= part <= 1 for part in self.prior):
+            raise RatesError(f"the label prior has {sizes} classes, and its frequencies are {self.prior}")
+
     def check_fits(self, model: nn.Module) -> None:
         """Raise a RatesError that names the first difference if `model` has another architecture."""
         model_specs = {spec.name: spec for spec in describe(model)}
         for spec in self.modules:
+            if spec.name == LABEL_PRIOR:  # no tensor of the model
+                continue
             other = model_specs.get(spec.name)
             if other is not None and other.statistic != spec.statistic:
                 raise RatesError(f"{spec.name!r} is a running statistic in only one of rates and model")
@@ -266,7 +292,7 @@ class Rates:
             GRANULARITIES.check(RatesError, granularity=rates.granularity)
             ONLY.check(RatesError, only=rates.only)
             MODES.check(RatesError, mode=rates.mode)
-            rates.checked()
+            rates.checked()._check_prior()
         except RatesError as error:
             raise RatesFileError(f"{path} is not a valid rates file: {error}") from None
         if model is not None:

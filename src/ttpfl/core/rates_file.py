@@ -37,6 +37,7 @@ def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[
     """Write the fields of `Rates` and the names of the rates to `path` atomically."""
     values = fields["values"].detach().to("cpu", torch.float32).contiguous()
     card: dict[str, Any] = {name: fields[name] for name in (*_RATES_FIELDS, "variance")}
+    card |= {"prior": list(fields["prior"])} if fields["prior"] else {}
     card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(names)}
     card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in fields["modules"]]
     card["account"] = fields["account"].of(values).as_json()
@@ -82,6 +83,7 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
         account = Account.of_old_file(card["learned"], values)
     variance = "linear" if card["version"] == _LINEAR_ONLY else card["variance"]
     fields = {"values": values, "modules": modules, "account": account, "variance": variance}
+    fields["prior"] = tuple(map(float, card.get("prior", ())))
     return fields | {name: card[name] for name in _RATES_FIELDS}
 
 

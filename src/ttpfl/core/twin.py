@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ttpfl.core.convolution import Narrow, Taps, part_that_sees_data
 from ttpfl.core.inputs import Inputs
+from ttpfl.core.label_prior import LABEL_PRIOR, with_offset
 from ttpfl.core.network import ModuleSpec, configuration, uncompiled, weights_hash
 from ttpfl.core.outputs import Readout
 from ttpfl.core.runner import Place, Runner, contiguous
@@ -30,10 +31,14 @@ class Moved:
 
     whole: Mapping[str, Tensor] = field(default_factory=dict)
     windows: Mapping[str, tuple[Taps, Tensor]] = field(default_factory=dict)
+    offset: Tensor | None = None
+    """What the label prior adds to the logits."""
 
     def leaves(self) -> dict[str, Tensor]:
         """Every tensor by name, with `requires_grad` on."""
         tensors = {**self.whole, **{name: window for name, (_, window) in self.windows.items()}}
+        if self.offset is not None:
+            tensors[LABEL_PRIOR] = self.offset
         return {name: tensor.requires_grad_() for name, tensor in tensors.items()}
 
 
@@ -68,7 +73,7 @@ class Twin:
 
     Args:
         model: the user's model.
-        movable: the tensors that move; only these get gradients.
+        movable: the tensors that move, and the label prior; only these get gradients.
         readout: maps the model's output to logits; `logits_of` if None.
     """
 
@@ -77,7 +82,10 @@ class Twin:
     ) -> None:
         self.model = private_copy(model)
         self.model.eval()
-        self.specs = {spec.name: spec for spec in movable}
+        self._movable = tuple(movable)
+        self.specs = {spec.name: spec for spec in self._movable if spec.name != LABEL_PRIOR}
+        self.classes = next((spec.size for spec in self._movable if spec.name == LABEL_PRIOR), 0)
+        """Number of classes of the label prior; 0 without it."""
         self.readout = readout
         self._index_tensors()
 
@@ -97,7 +105,7 @@ class Twin:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild copies: in a plain copy, `tensors` would not share the memory of the parameters."""
-        return Twin, (self.model, tuple(self.specs.values()), self.readout)
+        return Twin, (self.model, self._movable, self.readout)
 
     @cached_property
     def content(self) -> str:
@@ -131,8 +139,9 @@ class Twin:
     def plain(self, inputs: Inputs, moved: Moved | None = None) -> Tensor:
         """Compute the logits with the model's own operations: equal tensors give equal bits."""
         self.runner.rehearse(inputs)  # detects writes to buffers before anything is moved
-        with self._holding(moved or Moved()):
-            return self.runner.plain(inputs)
+        moved = moved or Moved()
+        with self._holding(moved):
+            return with_offset(self.runner.plain(inputs), moved.offset)
 
     def fast(self, inputs: Inputs, moved: Moved | None = None, record: PassRecord | None = None) -> Tensor:
         """Compute the logits as fast as possible, differentiable in everything that moves.
@@ -144,7 +153,8 @@ class Twin:
         moved, record = moved or Moved(), record or PassRecord({})
         narrow = self._narrow(moved, record.windows)
         with self._holding(Moved(moved.whole)), _watching(self.model, record.statistics):
-            return self.runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, record.clear)
+            logits = self.runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, record.clear)
+        return with_offset(logits, moved.offset)
 
     def state_dict(self, moved: Moved) -> dict[str, Any]:
         """Return the model's state dict with the moved tensors, as copies."""

@@ -1,0 +1,54 @@
+"""The direction of a stream: that of its last batch, or the mean over all batches so far."""
+
+from collections.abc import Sequence
+
+from ttpfl.core.direction import Direction, absorb
+from ttpfl.core.label_prior import LABEL_PRIOR, prior_direction
+
+
+class RunningDirection:
+    """What a client remembers of its stream, and the direction that follows from it.
+
+    Args:
+        online: whether to use all batches so far; else only the last one.
+        source_prior: class frequencies of the source clients, for the label prior; empty without it.
+        decay: weight of the past in an exponential mean; None for the plain mean.
+    """
+
+    def __init__(self, online: bool, source_prior: Sequence[float] = (), decay: float | None = None) -> None:
+        self._online, self._source_prior, self._decay = online, source_prior, decay
+        self.batches = 0
+        self.mean: Direction = {}
+        """Mean direction of every tensor, and the soft counts of the label prior."""
+
+    def add(self, direction: Direction) -> None:
+        """Add the direction of a batch, which is not changed."""
+        self.batches += 1
+        if not self._online:
+            self.mean = direction
+        elif self.batches == 1:
+            self.mean = {name: part._replace(value=part.value.clone()) for name, part in direction.items()}
+        else:
+            self._absorb(direction)
+
+    def current(self) -> Direction:
+        """The direction to move along."""
+        if LABEL_PRIOR not in self.mean:
+            return self.mean
+        counts = self.mean[LABEL_PRIOR]
+        value = prior_direction(counts.value, self._source_prior)
+        return {**self.mean, LABEL_PRIOR: counts._replace(value=value)}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.mean, self.batches = {}, 0
+
+    def _absorb(self, direction: Direction) -> None:
+        weight = 1 / self.batches
+        if self._decay is not None:
+            weight = max(weight, 1 - self._decay)
+        tensors = {name: part for name, part in direction.items() if name != LABEL_PRIOR}
+        absorb(self.mean, tensors, weight)
+        if LABEL_PRIOR in direction:  # samples add up, so that batches of any size count as they should
+            counts = self.mean[LABEL_PRIOR].value
+            counts.mul_(1.0 if self._decay is None else self._decay).add_(direction[LABEL_PRIOR].value)
