@@ -24,6 +24,7 @@ from ttpfl.core.direction import (
 )
 from ttpfl.core.divergence import check_reach, check_slope
 from ttpfl.core.inputs import Inputs, all_finite, checked, released, split_batch
+from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.outputs import Readout
 from ttpfl.core.privacy_record import UNPROTECTED, Account
@@ -182,6 +183,11 @@ class Adaptation:
         direction = compute() if self._cache is None else self._cache.get(key, compute)
         self._running.add(direction)
         return self._running.current()
+
+    @property
+    def counts(self) -> Tensor:
+        """Soft counts of the samples so far; only with a label prior."""
+        return self._running.mean[LABEL_PRIOR].value
 
     def moved(self, values: Tensor, direction: Direction, inputs: Inputs) -> Moved:
         """Move the modules along `direction` with rates of these values."""

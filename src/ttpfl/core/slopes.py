@@ -1,4 +1,4 @@
-"""A client's loss after adaptation with given rates, and its slope in every rate."""
+"""A client's loss after adaptation with given rates, its slope in every rate, and its mean prediction."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -50,3 +50,32 @@ def mean_slope(
                 if all_finite(slope):
                     total += slope.double() * len(labels)
     return (total / max(1, sums.samples)).to(rates.values), sums
+
+
+def mean_prediction(
+    twin: Twin,
+    rates: Rates,
+    batches: Iterable[Any],
+    cache: DirectionCache | None = None,
+    objective: Objective = entropy,
+) -> Tensor:
+    """Mean of the global model's predicted probabilities over a client's samples.
+
+    It computes all directions, which the cache keeps for later.
+    """
+    adaptation = Adaptation(twin, rates, "online", cache, objective)
+    with isolated():
+        for index, batch in enumerate(batches):
+            with noted(f"in batch {index} of this client"):
+                adaptation.direction(checked_pair(batch)[0])
+    counts = adaptation.counts
+    return (counts / counts.sum().clamp(min=1)).to(rates.values)
+
+
+def class_count(twin: Twin, batch: Any) -> int | None:
+    """Number of classes, if the model returns class logits and labels are classes; else None."""
+    inputs, labels = checked_pair(batch)
+    with isolated(), torch.no_grad():
+        logits = twin.fast(inputs)
+    classes = logits.ndim == 2 and logits.shape[1] > 1 and labels.ndim == 1 and not labels.is_floating_point()
+    return logits.shape[1] if classes else None

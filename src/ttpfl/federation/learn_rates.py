@@ -37,6 +37,7 @@ def learn_rates(
     cache: DirectionCache | None = None,
     *,
     optimizer: str | None = None,
+    prior: bool | None = None,
     check: bool = True,
     progress: Callable[[dict[str, Any]], object] | None = None,
     logits: Readout | None = None,
@@ -63,6 +64,8 @@ def learn_rates(
         seed: Random seed. The batches of a client are the same in every round.
         cache: Keeps directions between rounds; a new one of 1 GiB if None.
         optimizer: "trust-region", or "sgd": the paper's algorithm. If None, SGD if `lr` is set.
+        prior: Whether to learn a rate for the label prior, too; by default unless SGD is used. A model that
+            does not return class logits has none.
         check: With SGD, compare the result with no adaptation. If it is worse, warn with a `RatesWarning` and
             return the best of some earlier rates. See `learned["checked"]`.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
@@ -79,7 +82,8 @@ def learn_rates(
     """
     clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
-    settings = _settings(clients, **counts, lr=lr, mode=mode, seed=seed, optimizer=optimizer, check=check)
+    choices = {"optimizer": optimizer, "prior": prior, "lr": lr, "mode": mode, "seed": seed}
+    settings = _settings(clients, **counts, **choices, check=check)
     run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
     result = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
     return result.with_values(result.values, learned=_recorded(result, settings))

@@ -21,13 +21,15 @@ from ttpfl.core.outputs import Readout
 from ttpfl.core.privacy_record import Account
 from ttpfl.core.rates import Only, Rates
 from ttpfl.core.rates_check import Candidate, Verdict, returnable, verdict
+from ttpfl.core.slopes import class_count
 from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
 from ttpfl.federation.checkpoints.callbacks import Callback, Keeping, RunInfo
 from ttpfl.federation.checkpoints.identity import common
-from ttpfl.federation.clients.rate_work import RatesWork
+from ttpfl.federation.clients.rate_work import RatesWork, batches_of, validation_data
 from ttpfl.federation.common.client_pool import ClientPool, Clients
 from ttpfl.federation.common.jobs import MakeEngine
+from ttpfl.federation.common.rate_vector import packed, unpacked
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.common.state_vector import layout_of
 from ttpfl.federation.engine.session import Session, Validate
@@ -89,7 +91,7 @@ class RateRun:
         callbacks = [Keeping(), *callbacks] if check else callbacks
         finish = self._verdict if check else None
         values = self.initial.values
-        first = torch.zeros_like(values) if search else values
+        first = packed(self.initial.with_values(torch.zeros_like(values))) if search else values
         state, outcome = session.run(first, run_dir, resume, callbacks, target, finish)
         if outcome is not None:
             decision, clients = outcome
@@ -107,7 +109,20 @@ class RateRun:
     @cached_property
     def initial(self) -> Rates:
         """The rates to start from."""
-        return first_rates(self.model, self.settings, self.rates)
+        classes = self._classes() if self.settings.prior and self.rates is None else None
+        return first_rates(self.model, self.settings, self.rates, classes)
+
+    def _classes(self) -> int | None:
+        """Number of classes, from the first client that can be read."""
+        twin = Twin(self.model, (), readout=self.logits)
+        for client in range(len(self._pool)):
+            try:
+                data = validation_data(self._pool, client, self.settings)
+                with batches_of(client, data, self.settings) as batches:
+                    return class_count(twin, next(iter(batches)))
+            except Exception as error:  # the run itself reports it, or leaves the client out
+                log.debug("client %d cannot be read: %s", client, error)
+        return None
 
     @cached_property
     def _pool(self) -> ClientPool:
@@ -132,11 +147,12 @@ class RateRun:
         if settings.privacy != "none" and self._spending.no_bound:
             log.warning(NO_BOUND, self._spending.no_bound)
         numbers, key = layout_of(self.model).length, partial(self._server_key, run_dir)
+        length = len(packed(initial)) if settings.searches else len(initial.values)
         return Session(
-            RunInfo("learn", settings.rounds, len(pool), cohort, numbers, len(initial.values)),
+            RunInfo("learn", settings.rounds, len(pool), cohort, numbers, length),
             settings,
             pool,
-            SearchServer(initial.values, settings, cohort)
+            SearchServer(initial, settings, cohort)
             if settings.searches
             else RatesServer(initial, settings, self._spending, key),
             partial(self._work, cohort),
@@ -176,12 +192,15 @@ class RateRun:
             "granularity": initial.granularity,
             "only": initial.only,
             **({"variance": "log"} if initial.variance == "log" else {}),
+            **({"prior": list(initial.prior)} if initial.prior else {}),
             **({"account": account.as_json()} if has_account else {}),
             **common(self._pool, objective=self.objective, loss=self.loss, logits=self.logits),
         }
 
     def _result(self, chosen: Candidate, checked: Record | None = None) -> Rates:
-        settings, (rounds, values) = self.settings, chosen
+        settings, (rounds, vector) = self.settings, chosen
+        rates = unpacked(self.initial, vector)
+        values = rates.values
         learned: Record = {"rounds": rounds, "clients": len(self._pool), "library": __version__}
         learned |= {name: value for name, value in asdict(settings).items() if name not in _NOT_RECORDED}
         account = Account(no_bound="taken from a run that had not ended")
@@ -193,11 +212,11 @@ class RateRun:
         if checked is not None:
             learned["checked"] = checked
         fixed = {"mode": settings.mode, "weights_hash": weights_hash(self.model)}
-        return self.initial.with_values(values, learned=learned, account=account, **fixed)
+        return rates.with_values(values, learned=learned, account=account, **fixed)
 
     def _found(self, state: RunState) -> Rates:
         """The best rates of a search, with what they do at the source clients and may do at new ones."""
-        if not state.memory:
+        if "trial" not in state.memory:
             raise FederationError("no rates were learned: too few clients answered in every round")
         search, average = search_of(state), Average(self.settings.average, self.settings.trim)
         if search.reason == ONE_CLIENT:
@@ -216,7 +235,7 @@ class RateRun:
             "expected": expected_gain(search, average),
             "stopped": stopped,
         }
-        return self._result(Candidate(state.round, result.rates.to(self.initial.values)), checked)
+        return self._result(Candidate(state.round, state.current), checked)
 
     def _last(self, state: RunState) -> Candidate:
         """The rates of the last round, or of the best one with early stopping."""
@@ -241,15 +260,17 @@ class RateRun:
         return verdict(self._last(state), earlier, total), min(clients)
 
 
-def first_rates(model: nn.Module, settings: LearnSettings, rates: Rates | None) -> Rates:
+def first_rates(model: nn.Module, settings: LearnSettings, rates: Rates | None, classes: int | None) -> Rates:
     """The rates to start from, checked against the settings and the model.
 
-    Zeros by default: a search moves variances in the log domain, where the loss has no cliffs.
+    Zeros by default: a search moves variances in the log domain, where the loss has no cliffs, and the label
+    prior, if the number of classes is known.
     """
     only = settings.only
     if rates is None:
         chosen = None if only in (None, "all") else cast(Only, only)
-        return Rates.zeros(model, only=chosen, variance="log" if settings.searches else "linear")
+        prior = [0.0] * classes if settings.prior and classes else []
+        return Rates.zeros(model, "tensor", chosen, "log" if settings.searches else "linear", prior)
     if only not in (None, rates.only or "all"):
         raise FederationError(
             f"only is {only!r}, but the initial rates are for {rates.only or 'all'!r}: leave out either"

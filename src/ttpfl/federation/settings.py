@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from ttpfl.errors import FederationError
 from ttpfl.federation.privacy.accountant import check_delta
 from ttpfl.util.settings_kit import (
+    BOOLEAN,
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
@@ -168,7 +169,10 @@ class LearnSettings(RunSettings):
     only: str | None = choice(
         None,
         "which modules get rates: all, params (no statistics) or stats; default: as in --rates, else all",
-        one_of("all", "params", "stats"),
+        one_of("all", "params", "stats", "prior"),
+    )
+    prior: bool = choice(
+        cast(bool, None), "learn a rate for the label prior, too; not with sgd, params or stats", BOOLEAN
     )
     average: str = choice(
         "mean", "aggregation over clients: mean (the paper), median, trimmed or krum", AVERAGES
@@ -227,7 +231,12 @@ class LearnSettings(RunSettings):
             )
         chosen = self.optimizer or (SGD if given or private else TRUST_REGION)
         rounds, lr = (200, 0.1) if chosen == SGD else (25, None)
-        completed = {"optimizer": chosen, "rounds": rounds, "lr": lr}
+        possible = chosen != SGD and self.only in (None, "all", "prior")
+        if self.prior and not possible:
+            raise FederationError(
+                f"prior=True is not possible with optimizer={chosen!r} and only={self.only!r}: leave it out"
+            )
+        completed = {"optimizer": chosen, "rounds": rounds, "lr": lr, "prior": possible}
         for name, value in completed.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)

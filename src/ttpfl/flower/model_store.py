@@ -78,7 +78,13 @@ def load(path: Path, hash_: str, fingerprint_: str, allowed: Collection[str]) ->
 
 def outputs_of(path: Path) -> int | None:
     """Number of classes that the network in the file was built for, if the file contains it."""
-    count = _build_of(path).get("num_classes")
+    return outputs_in(read_card(path))
+
+
+def outputs_in(card: Mapping[str, Any]) -> int | None:
+    """Number of classes that a network was built for, if its card contains it."""
+    build = card.get("build")
+    count = build.get("num_classes") if isinstance(build, dict) else None
     return count if type(count) is int and 0 < count <= MOST_CLASSES else None
 
 

@@ -23,7 +23,7 @@ from ttpfl.federation.privacy.accountant import in_words
 from ttpfl.federation.rate_run import first_rates
 from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.identity import Identity
-from ttpfl.flower.model_store import card_of
+from ttpfl.flower.model_store import card_of, outputs_in
 from ttpfl.flower.run_spec import RunSpec, write_outcome
 from ttpfl.flower.timeouts import Timeouts
 from ttpfl.models import load_model
@@ -101,8 +101,9 @@ def carry_out(spec: RunSpec, grid: Grid, identities: Identities = None) -> None:
 def _learn(spec: RunSpec, grid: Grid, model: nn.Module, card: dict[str, Any], identities: Identities) -> None:
     settings = LearnSettings(**spec.settings)
     loaded = None if spec.rates is None else Rates.load(spec.rates, model=model)
-    start = first_rates(model, settings, loaded)
-    rates = {"granularity": start.granularity, "only": start.only, "variance": start.variance}
+    start = first_rates(model, settings, loaded, outputs_in(card))
+    rates: dict[str, Any] = {name: getattr(start, name) for name in ("granularity", "only", "variance")}
+    rates["classes"] = len(start.prior)
     largest = LARGEST_SLOPE if settings.searches else spec.largest
     carrier = _Carrier(spec, grid, model, card, rates, largest, identities)
     learn(model, carrier.sites, settings, rates=start, **carrier.options)

@@ -19,12 +19,14 @@ from ttpfl.federation.clients.model_work import ModelWork, algorithm_of
 from ttpfl.federation.clients.rate_work import RatesWork
 from ttpfl.federation.common.client_pool import ClientPool, Part
 from ttpfl.federation.common.jobs import Job, Work
+from ttpfl.federation.common.rate_vector import packed
 from ttpfl.federation.common.state import Report
 from ttpfl.federation.common.state_vector import layout_of
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 from ttpfl.flower import model_store
 from ttpfl.flower.messages import Task
 from ttpfl.flower.site import Site
+from ttpfl.util.limits import MOST_CLASSES
 from ttpfl.util.threads import threads
 
 PART: dict[str, Part] = {"learn": "validation", "train": "train"}
@@ -89,14 +91,23 @@ def _make_work(
 ) -> tuple[Work, int]:
     """The work of a task, and the length of its vectors."""
     if isinstance(settings, LearnSettings):
-        options = (rates.get("only"), rates.get("variance", "linear"))
+        options = (rates.get("only"), rates.get("variance", "linear"), _unknown_prior(rates))
         zeros = Rates.zeros(model, rates.get("granularity", "tensor"), *options)
         twin, cache = Twin(model, zeros.modules), DirectionCache(DIRECTIONS, keep="first")
-        return RatesWork(twin, zeros, client_pool, settings, cache, entropy, cross_entropy), len(zeros.values)
+        work = RatesWork(twin, zeros, client_pool, settings, cache, entropy, cross_entropy)
+        return work, len(packed(zeros)) if settings.searches else len(zeros.values)
     assert isinstance(settings, TrainSettings)
     algorithm, layout = algorithm_of(settings), layout_of(model)
     trainer = LocalTrainer(model, settings, algorithm.proximal)
     return ModelWork(trainer, client_pool, layout, settings, algorithm.needs_loss_before), layout.length
+
+
+def _unknown_prior(rates: dict[str, Any]) -> list[float]:
+    """The label prior in the form that the site gets with each task."""
+    classes = rates.get("classes", 0)
+    if type(classes) is not int or not 0 <= classes <= MOST_CLASSES:
+        raise RefusedError(f"the label prior has {classes!r:.40} classes")
+    return [0.0] * classes
 
 
 class OneOfMany(Sequence[SourceClient]):

@@ -14,11 +14,12 @@ from ttpfl.core.inputs import Client, client_batches
 from ttpfl.core.learning import Loss, adapted_tally, refine
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.rates import Mode, Rates
-from ttpfl.core.slopes import mean_slope
+from ttpfl.core.slopes import mean_prediction, mean_slope
 from ttpfl.core.twin import Twin
 from ttpfl.errors import BatchError
 from ttpfl.federation.common.client_pool import ClientPool
 from ttpfl.federation.common.jobs import Job
+from ttpfl.federation.common.rate_vector import unpacked
 from ttpfl.federation.common.state import Report
 from ttpfl.federation.privacy.mechanism import clipped, gaussian, new_key
 from ttpfl.federation.settings import LearnSettings
@@ -46,14 +47,15 @@ class RatesWork:
     def __call__(self, job: Job, message: Tensor, out: Tensor, /) -> Report:
         """Work through the client's batches, in the same order in every epoch and round."""
         settings, metrics, mode = self.settings, MetricSums(), cast(Mode, self.settings.mode)
-        rates = self.initial.with_values(message.clone(), mode=mode)
-        data = self.pool.data(job.client, "validation", (settings.seed, job.client))
+        rates = unpacked(self.initial, message)
+        data = validation_data(self.pool, job.client, settings)
         if job.validate:
             return {"adapted": self._adapted(job.client, data, rates).sums()}
         if settings.searches:
-            return self._slope(job.client, data, rates, out)
+            known = any(rates.prior) or not rates.prior
+            return (self._slope if known else self._prediction)(job.client, data, rates, out)
         for _ in range(settings.local_epochs):
-            with self._batches(job.client, data) as batches:
+            with batches_of(job.client, data, settings) as batches:
                 options = (cast(float, settings.lr), mode, self.cache, self.objective, self.loss)
                 rates = refine(self.twin, rates, batches, *options, observe=metrics.add)
         if not metrics.samples:
@@ -67,11 +69,23 @@ class RatesWork:
     def _slope(self, client: int, data: Client, rates: Rates, out: Tensor) -> Report:
         """Write the slope of the client's loss to `out`, and report the loss."""
         options = (cast(Mode, self.settings.mode), self.cache, self.objective, self.loss)
-        with self._batches(client, data) as batches:
+        with batches_of(client, data, self.settings) as batches:
             slope, metrics = mean_slope(self.twin, rates, batches, *options)
         if not metrics.samples:
             raise BatchError("the client has no data: leave it out")
-        out.copy_(slope)
+        out[: len(slope)] = slope
+        out[len(slope) :] = 0
+        return {"validation": metrics.sums()}
+
+    def _prediction(self, client: int, data: Client, rates: Rates, out: Tensor) -> Report:
+        """Write the client's mean prediction to the end of `out`, and report the loss without adaptation."""
+        with batches_of(client, data, self.settings) as batches:
+            prediction = mean_prediction(self.twin, rates, batches, self.cache, self.objective)
+        metrics = self._adapted(client, data, rates)
+        if not metrics.samples:
+            raise BatchError("the client has no data: leave it out")
+        out.zero_()
+        out[len(rates.values) :] = prediction
         return {"validation": metrics.sums()}
 
     def _compared(self, client: int, data: Client, metrics: MetricSums) -> Report:
@@ -85,14 +99,8 @@ class RatesWork:
 
     def _adapted(self, client: int, data: Client, rates: Rates) -> MetricSums:
         mode = cast(Mode, self.settings.mode)
-        with self._batches(client, data) as batches:
+        with batches_of(client, data, self.settings) as batches:
             return adapted_tally(self.twin, rates, batches, mode, self.cache, self.objective, self.loss)
-
-    @contextmanager
-    def _batches(self, client: int, data: Client) -> Iterator[Iterable[Any]]:
-        """The same batches every time, even if they are random."""
-        with seeded(self.settings.seed, client), same_order(data, self.settings.seed):
-            yield client_batches(data, self.settings.batch_size)
 
     def _released(self, job: Job, before: Tensor, after: Tensor) -> Tensor:
         if self.settings.privacy != "local":
@@ -102,3 +110,15 @@ class RatesWork:
         key = new_key() if self.noise_key is None else self.noise_key
         noise = gaussian(key, job.round, job.client, count=len(change))
         return (before.double() + change + self.settings.noise * self.settings.clip * noise).to(after.dtype)
+
+
+def validation_data(pool: ClientPool, client: int, settings: LearnSettings) -> Client:
+    """A client's data for learning rates."""
+    return pool.data(client, "validation", (settings.seed, client))
+
+
+@contextmanager
+def batches_of(client: int, data: Client, settings: LearnSettings) -> Iterator[Iterable[Any]]:
+    """The same batches every time, even if they are random."""
+    with seeded(settings.seed, client), same_order(data, settings.seed):
+        yield client_batches(data, settings.batch_size)

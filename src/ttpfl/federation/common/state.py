@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ttpfl.core.rates_check import Kept
@@ -39,7 +40,10 @@ class RunState:
     @property
     def current(self) -> Tensor:
         """The best vector so far if the server keeps one in its memory, else the last."""
-        return self.memory["result"].to(self.vector) if "result" in self.memory else self.vector
+        if "result" not in self.memory:
+            return self.vector
+        parts = [self.memory[name] for name in ("result", "prior") if name in self.memory]
+        return torch.cat(parts).to(self.vector)
 
     @property
     def result(self) -> Tensor:

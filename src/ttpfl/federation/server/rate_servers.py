@@ -90,8 +90,9 @@ class SearchServer(Server):
     part: Part = "validation"
     same_cohort = True
 
-    def __init__(self, given: Tensor, settings: LearnSettings, cohort: int) -> None:
-        self._given, self._cohort = given, cohort
+    def __init__(self, given: Rates, settings: LearnSettings, cohort: int) -> None:
+        self._given, self._cohort, self._count = given.values, cohort, len(given.values)
+        self._prior = torch.tensor(given.prior)
         self._average = Average(settings.average, settings.trim)
 
     def begin(self, state: RunState) -> None:
@@ -99,7 +100,7 @@ class SearchServer(Server):
         self._state, self._results, self._finished = state, dict[int, tuple[Tensor, Record]](), False
 
     def add(self, result: ClientResult) -> None:
-        """Keep a client's slope and its loss until the round ends."""
+        """Keep a client's vector and its loss until the round ends."""
         self._results[result.job.client] = (result.vector.double(), result.report["validation"])
 
     def enough(self) -> bool:
@@ -109,21 +110,28 @@ class SearchServer(Server):
         return len(self._results) >= min(fewest, self._cohort)
 
     def finish(self) -> Tensor:
-        """The next rates to try; the run ends if the search does."""
-        state, answers = self._state, self._answers()
-        if state.memory:
+        """The next rates to try, with the mean prediction of all clients; the run ends if the search does."""
+        state, answers, self._finished = self._state, self._answers(), True
+        prior = state.memory.get("prior", self._prior)
+        if len(prior) and not bool(prior.any()):
+            rows = torch.stack([vector[self._count :] for vector, _ in self._results.values()])
+            prior = self._average.of_rows(rows).clamp(min=0)
+            prior = (prior / prior.sum()).float()
+            state.memory = {"prior": prior}
+            return torch.cat([torch.zeros(self._count), prior]).to(state.vector)
+        if "trial" in state.memory:
             search = advanced(restored(state.memory), answers, self._average)
         else:
             search = started(answers, self._average, self._given)
-        state.memory, state.stopped = search.tensors(), bool(search.reason)
-        self._finished = True
-        return search.trial.to(state.vector.dtype)
+        state.memory, state.stopped = {**search.tensors(), "prior": prior}, bool(search.reason)
+        return torch.cat([search.trial, prior]).to(state.vector)
 
     def summary(self) -> Record:
         """Metrics with the best rates so far and without adaptation, and what became of the round's rates."""
-        if not self._state.memory:  # the first round was abandoned
-            return {}
-        search, average = restored(self._state.memory), self._average
+        average = self._average
+        if "trial" not in self._state.memory:  # the first round was abandoned, or only gathered predictions
+            return self._plain_figures() if self._finished else {}
+        search = restored(self._state.memory)
         record: Record = search.result.answers.figures("validation", average)
         record |= search.plain.figures("plain", average)
         if self._finished:  # not abandoned
@@ -133,14 +141,18 @@ class SearchServer(Server):
             record["stopped"] = REASONS[search.reason]
         return record
 
+    def _plain_figures(self) -> Record:
+        answers, average = self._answers(), self._average
+        return answers.figures("validation", average) | answers.figures("plain", average)
+
     def _answers(self) -> Answers:
         clients = sorted(self._results)
-        slopes, sums = zip(*(self._results[client] for client in clients), strict=True)
+        vectors, sums = zip(*(self._results[client] for client in clients), strict=True)
         right = [UNKNOWN if entry.get("right") is None else entry["right"] for entry in sums]
         return Answers(
             torch.tensor(clients),
             torch.tensor([entry["loss"] / entry["samples"] for entry in sums], dtype=torch.float64),
-            torch.stack(slopes),
+            torch.stack(vectors)[:, : self._count],
             torch.tensor([entry["samples"] for entry in sums]),
             torch.tensor(right),
         )
