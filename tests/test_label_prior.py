@@ -1,0 +1,236 @@
+"""The label prior as a module: its direction, its slope, and what a personalizer remembers of it."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import ttpfl
+from tests.helpers.networks import batches, make, some_rates
+from tests.helpers.untouched import untouched
+from ttpfl.core.label_prior import LABEL_PRIOR, SMOOTHING, prior_direction, soft_counts
+from ttpfl.core.learning import adapted_tally
+from ttpfl.core.rates import Rates
+from ttpfl.core.slopes import class_count, mean_prediction, mean_slope
+from ttpfl.core.twin import Twin
+
+UNIFORM = [0.25] * 4
+
+
+def rates_of(name: str, prior_rate: float, others: float = 0.0, classes: int = 5) -> Rates:
+    """Rates for a test network, with a label prior whose source frequencies are not uniform."""
+    model = make(name)
+    source = torch.arange(1, classes + 1) / (classes * (classes + 1) / 2)
+    rates = Rates.zeros(model, prior=source.tolist())
+    values = others * torch.ones_like(rates.values)
+    values[-1] = prior_rate
+    return rates.with_values(values)
+
+
+def obvious_direction(frequencies: list[float], samples: float, source: list[float]) -> list[float]:
+    """James-Stein and the logarithm, one class after the other."""
+    distance = sum((f - s) ** 2 for f, s in zip(frequencies, source, strict=True))
+    chance = sum(s * (1 - s) for s in source) / samples
+    share = max(0.0, 1 - chance / distance) if distance else 0.0
+    shrunk = [s + share * (f - s) for f, s in zip(frequencies, source, strict=True)]
+    return [math.log((p + SMOOTHING) / (s + SMOOTHING)) for p, s in zip(shrunk, source, strict=True)]
+
+
+@pytest.mark.parametrize("samples", [1, 5, 20, 1000])
+def test_the_direction_against_an_obvious_one(samples: int) -> None:
+    frequencies, source = [0.7, 0.2, 0.1, 0.0], [0.4, 0.3, 0.2, 0.1]
+    found = prior_direction(samples * torch.tensor(frequencies, dtype=torch.float64), source)
+    expected = obvious_direction(frequencies, samples, source)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_more_samples_of_the_same_kind_move_further() -> None:
+    kinds = torch.tensor([0.55, 0.15, 0.15, 0.15], dtype=torch.float64)
+    norms = [float(prior_direction(n * kinds, UNIFORM).norm()) for n in (2, 10, 50, 1000)]
+    assert norms == sorted(norms)
+    assert norms[0] == 0  # two samples may well be of one class by chance
+
+
+def test_what_chance_explains_moves_little() -> None:
+    """Balanced batches of 20: on average, less than a third of the direction without shrinkage is left."""
+    random = torch.Generator().manual_seed(0)
+    shrunk, plain = 0.0, 0.0
+    for _ in range(300):
+        labels = torch.randint(4, (20,), generator=random)
+        counts = torch.bincount(labels, minlength=4).double()
+        shrunk += float(prior_direction(counts, UNIFORM).square().sum())
+        plain += float((((counts / 20) + SMOOTHING) / (0.25 + SMOOTHING)).log().square().sum())
+    assert shrunk < plain / 3
+
+
+def test_the_direction_is_bounded_and_finite() -> None:
+    bound = math.log(1 + 1 / SMOOTHING)
+    for counts in ([1e9, 0.0, 0.0], [0.0, 0.0, 1e9], [0.0, 0.0, 0.0]):
+        direction = prior_direction(torch.tensor(counts, dtype=torch.float64), [1.0, 0.0, 0.0])
+        assert direction.isfinite().all()
+        assert float(direction.abs().max()) <= bound + 1e-6
+
+
+def test_an_unknown_source_moves_nothing() -> None:
+    assert not prior_direction(torch.tensor([5.0, 0.0]).double(), [0.0, 0.0]).any()
+
+
+@pytest.mark.parametrize("mode", ["batch", "online"])
+def test_predictions_are_those_of_the_model_plus_the_offset(mode: Any) -> None:
+    """With a rate for the prior alone; online, the counts of all samples so far decide."""
+    model, stream = make("mlp"), [x for x, _ in batches("mlp", 3)]
+    rates = rates_of("mlp", prior_rate=1.5)
+    personal = ttpfl.Personalizer(model, rates, mode)
+    seen = torch.zeros(5, dtype=torch.float64)
+    for x in stream:
+        with torch.no_grad():
+            logits = model.eval()(x)
+        counts = logits.double().softmax(1).sum(0)
+        seen = seen + counts if mode == "online" else counts
+        n = float(seen.sum())
+        expected = torch.tensor(obvious_direction((seen / n).tolist(), n, list(rates.prior)))
+        with untouched(model):
+            adapted = personal(x)
+        torch.testing.assert_close(adapted, logits + 1.5 * expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(personal.logit_offset, 1.5 * expected, rtol=1e-4, atol=1e-5)
+        assert personal.health.last.change_norm == 0
+
+
+def test_decay_forgets_old_samples() -> None:
+    """Counts of the last n batches dominate: an old stream of another kind is forgotten."""
+    model = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(20 * torch.eye(2))
+    rates = Rates.zeros(model, prior=[0.5, 0.5]).with_values(torch.tensor([0.0, 1.0]))
+    one, other = torch.tensor([[1.0, 0.0]] * 10), torch.tensor([[0.0, 1.0]] * 10)
+    offsets = []
+    for decay in (None, 0.5):
+        personal = ttpfl.Personalizer(model, rates, "online", decay=decay)
+        for batch in [one] * 8 + [other] * 4:
+            personal(batch)
+        offsets.append(personal.logit_offset)
+    assert offsets[0][0] > offsets[0][1]  # 80 against 40
+    assert offsets[1][0] < offsets[1][1]
+
+
+@pytest.mark.parametrize("mode", ["batch", "online"])
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_the_slope_against_differences_of_the_loss(name: str, mode: Any) -> None:
+    """In every rate, with all modules moving."""
+    model, data = make(name).double(), [(x.double(), y) for x, y in batches(name, 3)]
+    rates = rates_of(name, prior_rate=0.7, others=0.02)
+    rates = rates.with_values(rates.values.double())
+    twin = Twin(model, rates.modules)
+    slope, _ = mean_slope(twin, rates, data, mode)
+    for index, step in ((-1, 1e-5), (0, 1e-6)):
+        losses = []
+        for sign in (1, -1):
+            values = rates.values.clone()
+            values[index] += sign * step
+            losses.append(adapted_tally(twin, rates.with_values(values), data, mode).mean_loss)
+        assert float(slope[index]) == pytest.approx((losses[0] - losses[1]) / (2 * step), rel=1e-3, abs=1e-7)
+
+
+def test_the_slope_of_the_prior_in_closed_form() -> None:
+    """<direction, mean of softmax - one-hot>, at rates of zero."""
+    model, ((x, y),) = make("mlp").eval(), batches("mlp", 1)
+    rates = rates_of("mlp", prior_rate=0.0)
+    slope, _ = mean_slope(Twin(model, rates.modules), rates, [(x, y)], "batch")
+    with torch.no_grad():
+        p = model(x).softmax(1)
+    direction = prior_direction(p.double().sum(0), rates.prior)
+    assert float(slope[-1]) == pytest.approx(float(direction @ (p - F.one_hot(y, 5)).mean(0)), rel=1e-4)
+
+
+def test_the_mean_prediction() -> None:
+    model, data = make("mlp").eval(), batches("mlp", 3)
+    rates = Rates.zeros(model, prior=[0.0] * 5)
+    found = mean_prediction(Twin(model, rates.modules), rates, data)
+    with torch.no_grad():
+        expected = torch.cat([model(x).softmax(1) for x, _ in data]).mean(0)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rates_with_a_prior_go_through_a_file(tmp_path: Path) -> None:
+    rates = rates_of("mlp", prior_rate=1.2, others=0.1)
+    rates.save(tmp_path / "rates.safetensors")
+    loaded = Rates.load(tmp_path / "rates.safetensors", model=make("mlp"))
+    assert loaded.names[-1] == LABEL_PRIOR
+    assert loaded.prior == rates.prior
+    assert torch.equal(loaded.values, rates.values)
+    assert LABEL_PRIOR in loaded.table()
+
+
+@pytest.mark.parametrize("prior", [(0.5, 0.5), (0.5, 0.1, 0.1, 0.1, 2.0), (0.5, 0.5, 0.0, 0.0, math.nan)])
+def test_an_impossible_prior_in_a_file_is_refused(prior: tuple[float, ...], tmp_path: Path) -> None:
+    path = tmp_path / "rates.safetensors"
+    rates_of("mlp", prior_rate=1.2).with_prior(prior).save(path)
+    with pytest.raises(ttpfl.RatesFileError, match="label prior"):
+        Rates.load(path)
+
+
+def test_which_rates_there_are() -> None:
+    model = make("mlp")
+    prior = [0.2] * 5
+    every = Rates.zeros(model, prior=prior)
+    assert every.names == (*Rates.zeros(model).names, LABEL_PRIOR)
+    assert Rates.zeros(model, only="prior", prior=prior).names == (LABEL_PRIOR,)
+    for only in ("params", "stats"):
+        alone = Rates.zeros(model, only=only, prior=prior)
+        assert LABEL_PRIOR not in alone.names
+        assert alone.prior == ()
+    for granularity in ("layer", "block", "kind"):
+        assert Rates.zeros(model, granularity, prior=prior).names[-1] == LABEL_PRIOR
+    with pytest.raises(ttpfl.RatesError, match="pass prior="):
+        Rates.zeros(model, only="prior")
+
+
+def test_other_outputs_have_no_prior() -> None:
+    x = torch.randn(6, 4)
+    classes, single = nn.Linear(4, 3), nn.Linear(4, 1)
+    assert class_count(Twin(classes, ()), (x, torch.randint(3, (6,)))) == 3
+    assert class_count(Twin(classes, ()), (x, torch.rand(6, 3))) is None
+    assert class_count(Twin(single, ()), (x, torch.randint(2, (6,)))) is None
+    rates = Rates.zeros(single, prior=[0.5, 0.5]).with_values(torch.tensor([0.0, 0.0, 1.0]))
+    with pytest.raises(ttpfl.BatchError, match="label prior of 2 classes"):
+        ttpfl.Personalizer(single, rates, objective=lambda logits: logits.mean())(x)
+
+
+def test_the_state_of_a_personalizer_has_the_counts() -> None:
+    model, stream = make("mlp"), [x for x, _ in batches("mlp", 3)]
+    rates = rates_of("mlp", prior_rate=1.5, others=0.05)
+    first, second = (ttpfl.Personalizer(model, rates, "online") for _ in range(2))
+    for x in stream[:2]:
+        first(x)
+    state = first.state_dict()
+    assert float(state[f"counts.{LABEL_PRIOR}"].sum()) == pytest.approx(sum(map(len, stream[:2])))
+    second.load_state_dict(state)
+    assert torch.equal(first(stream[2]), second(stream[2]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    model, ((x, _),) = make("mlp"), batches("mlp", 1)
+    rates = rates_of("mlp", prior_rate=1.5)
+    expected = ttpfl.Personalizer(model, rates)(x)
+    found = ttpfl.Personalizer(make("mlp").to(dtype), rates)(x.to(dtype))
+    assert found.dtype == dtype
+    assert (found.float() - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+def test_rates_without_a_prior_are_as_before() -> None:
+    model, ((x, _),) = make("mlp"), batches("mlp", 1)
+    plain = some_rates(model)
+    with_prior = Rates.zeros(model, prior=[0.2] * 5)
+    values: Tensor = torch.cat([plain.values, torch.zeros(1)])
+    one, other = (ttpfl.Personalizer(model, r) for r in (plain, with_prior.with_values(values)))
+    assert torch.equal(one(x), other(x))
+    assert one.logit_offset is None
+
+
+def test_soft_counts_are_in_double_precision() -> None:
+    assert soft_counts(torch.zeros(3, 4, dtype=torch.float16), 4).tolist() == [0.75] * 4
