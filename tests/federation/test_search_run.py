@@ -131,7 +131,10 @@ def test_resumed_runs_have_the_same_bits(
     assert len(whole.history) > rounds
     part = learn(model, data, settings(rounds=rounds, workers=workers), run_dir=tmp_path)
     assert len(part.history) == rounds
-    assert part.rates.learned["checked"]["stopped"] == f"reached the maximum of {rounds} rounds"
+    assert (
+        part.rates.learned["checked"]["stopped"]
+        == f"reached the maximum of {rounds} round{'s' * (rounds > 1)}"
+    )
     resumed = learn(model, data, settings(workers=workers), run_dir=tmp_path, resume=True)
     again = learn(model, data, settings(), run_dir=tmp_path, resume=True)  # it has ended
     for found in (resumed, again):
@@ -340,11 +343,12 @@ def test_given_rates_are_tried_first(model: nn.Module, whole: Learned) -> None:
 
 
 @pytest.mark.parametrize(("granularity", "only"), [("layer", None), ("kind", "params"), ("tensor", "stats")])
-def test_linear_and_grouped_rates(model: nn.Module, granularity: Any, only: Any) -> None:
-    """Given rates also say which modules move, and how."""
+def test_grouped_rates(model: nn.Module, granularity: Any, only: Any) -> None:
+    """Given rates also say which modules move."""
     begin = Rates.zeros(model, granularity, only)
     rates = ttpfl.learn_rates(model, shifted(), batch_size=6, rates=begin, rounds=3)
-    assert (rates.granularity, rates.only, rates.variance) == (granularity, only, "linear")
+    variance = "linear" if only == "params" else "log"  # without statistics, there is none
+    assert (rates.granularity, rates.only, rates.variance) == (granularity, only, variance)
     checked = rates.learned["checked"]
     assert checked["adapted_loss"] < checked["plain_loss"]
 
@@ -360,12 +364,15 @@ def test_resuming_the_run_of_another_optimizer_is_refused(model: nn.Module, tmp_
         learn(model, data, settings(optimizer="sgd"), run_dir=tmp_path / "search", resume=True)
 
 
-def test_resuming_with_variances_that_move_otherwise_is_refused(model: nn.Module, tmp_path: Path) -> None:
-    """The same zeros mean another search."""
+def test_given_zeros_move_variances_like_the_default(
+    model: nn.Module, whole: Learned, tmp_path: Path
+) -> None:
+    """Zeros mean the same in both domains, so they need not say which; they can also resume such a run."""
     data = shifted()
-    learn(model, data, settings(rounds=1), run_dir=tmp_path)
-    with pytest.raises(FederationError, match="variance"):
-        learn(model, data, settings(rounds=2), run_dir=tmp_path, resume=True, rates=Rates.zeros(model))
+    learn(model, data, settings(rounds=2), run_dir=tmp_path)
+    resumed = learn(model, data, settings(), run_dir=tmp_path, resume=True, rates=Rates.zeros(model))
+    assert resumed.rates.variance == "log"
+    assert torch.equal(resumed.rates.values, whole.rates.values)
 
 
 @pytest.mark.filterwarnings("ignore::ttpfl.errors.RatesWarning")
@@ -391,6 +398,25 @@ def test_sgd_by_name_is_sgd_by_its_learning_rate(model: nn.Module) -> None:
 def test_wrong_combinations_in_learn_rates(model: nn.Module) -> None:
     with pytest.raises(ttpfl.RatesError, match=r"^lr=0.1 has no effect with optimizer='trust-region'"):
         ttpfl.learn_rates(model, clients(), optimizer="trust-region", lr=0.1)
+
+
+def test_rates_in_double_precision(model: nn.Module) -> None:
+    """The engine uses the memory of a result again: the server must have copied it."""
+    single, double = Rates.zeros(model), Rates.zeros(model)
+    double.values = double.values.double()
+    one, two = (ttpfl.learn_rates(model, shifted(), batch_size=6, rates=r) for r in (single, double))
+    losses = [rates.learned["checked"]["adapted_loss"] for rates in (one, two)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("factor", [1e-7, 1e7])
+def test_the_unit_of_the_loss_does_not_matter(model: nn.Module, factor: float) -> None:
+    def scaled(logits: Tensor, labels: Tensor) -> Tensor:
+        return factor * F.cross_entropy(logits, labels)
+
+    one = ttpfl.learn_rates(model, shifted(), batch_size=6, rounds=6)
+    two = ttpfl.learn_rates(model, shifted(), batch_size=6, rounds=6, loss=scaled)
+    torch.testing.assert_close(one.values, two.values, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e3])

@@ -14,6 +14,7 @@ from ttpfl.core import rates_file, rates_text
 from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.network import ModuleSpec, describe, fingerprint, in_log_domain, weights_hash
 from ttpfl.core.privacy_record import Account, together
+from ttpfl.core.rates_fit import check_fits
 from ttpfl.errors import RatesError, RatesFileError
 from ttpfl.util.settings_kit import one_of
 
@@ -113,6 +114,10 @@ class Rates:
         """How running variances move, see `zeros`."""
         return "log" if any(spec.log_domain for spec in self.modules) else "linear"
 
+    def in_log_domain(self) -> Self:
+        """Return a copy whose variances move in the log domain."""
+        return replace(self, modules=in_log_domain(self.modules))
+
     @property
     def groups(self) -> dict[str, tuple[ModuleSpec, ...]]:
         """Modules that share a rate, by the name of the rate, in the order of `values`.
@@ -202,32 +207,13 @@ class Rates:
             index = first_bad(self.values)
             raise RatesError(
                 f"the rate of {names[index]!r} is {self.values[index].item()}: rates must be finite; "
-                "if they were just learned, lower lr"
+                "if they were just learned by SGD, lower lr"
             )
         return self
 
     def check_fits(self, model: nn.Module) -> None:
         """Raise a RatesError that names the first difference if `model` has another architecture."""
-        model_specs = {spec.name: spec for spec in describe(model)}
-        for spec in self.modules:
-            other = model_specs.get(spec.name)
-            if other is not None and other.statistic != spec.statistic:
-                raise RatesError(f"{spec.name!r} is a running statistic in only one of rates and model")
-            if other is None or other.shape != spec.shape:
-                difference = "no such module" if other is None else f"shape {other.shape}"
-                raise RatesError(
-                    f"these rates are for another architecture: module {spec.name!r} has shape {spec.shape} "
-                    f"in the rates, and the model has {difference}. Learn rates for this model, or build "
-                    "the model they were learned for"
-                )
-        if fingerprint(model, model_specs.values()) != self.fingerprint:
-            with_rates = {spec.name for spec in self.modules}
-            extra = next((spec for spec in model_specs.values() if spec.name not in with_rates), None)
-            hint = f" (the model has {extra.name!r} of shape {extra.shape})" if extra else ""
-            raise RatesError(
-                "these rates are for another architecture: the modules with rates match, but other tensors "
-                f"or the normalisation layers differ{hint}"
-            )
+        check_fits(self.modules, self.fingerprint, model)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file of a few kB, replacing an existing file atomically.

@@ -46,7 +46,7 @@ def learn_rates(
     """Learn rates for `model` over source clients. Nothing needs to be tuned.
 
     Each round, clients report their loss after adaptation and its slope in every rate. The server takes a
-    trust-region step, as far as it helps clients that had no say in it. Learning ends by itself.
+    trust-region step, as far as it helps held-out clients. Learning ends by itself.
 
     The first client that fails ends the run with its error; `ttpfl.federation.learn` leaves it out instead.
 

@@ -39,6 +39,7 @@ from ttpfl.federation.server.rate_servers import RatesServer, SearchServer, sear
 from ttpfl.federation.server.robust import Average
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.util.parallel import cores
+from ttpfl.util.printable import counted
 
 log = logging.getLogger("ttpfl")
 
@@ -200,10 +201,10 @@ class RateRun:
         if not state.memory:
             raise FederationError("no rates were learned: too few clients answered in every round")
         search, average = search_of(state), Average(self.settings.average, self.settings.trim)
-        if search.reason == ONE_CLIENT:
+        if search.reason == ONE_CLIENT and not search.result.round:
             warnings.warn(f"rates of zero are returned: {REASONS[ONE_CLIENT]}", RatesWarning, stacklevel=4)
         stopped, result = REASONS[search.reason], search.result
-        stopped = stopped or f"reached the maximum of {self.settings.rounds} rounds"
+        stopped = stopped or f"reached the maximum of {counted(self.settings.rounds, 'round')}"
         if result.round != search.best_round:
             stopped += "; rates of later rounds lowered the accuracy of the source clients"
         checked = {
@@ -255,4 +256,5 @@ def first_rates(model: nn.Module, settings: LearnSettings, rates: Rates | None) 
             f"only is {only!r}, but the initial rates are for {rates.only or 'all'!r}: leave out either"
         )
     rates.checked().check_fits(model)
-    return rates
+    # Zeros mean the same in both domains.
+    return rates if rates.values.any() or not settings.searches else rates.in_log_domain()

@@ -100,19 +100,20 @@ class SearchServer(Server):
 
     def add(self, result: ClientResult) -> None:
         """Keep a client's slope and its loss until the round ends."""
-        self._results[result.job.client] = (result.vector.double(), result.report["validation"])
+        self._results[result.job.client] = (
+            result.vector.to(torch.float64, copy=True),
+            result.report["validation"],
+        )
 
     def enough(self) -> bool:
         """Whether clients can be compared, and krum can choose."""
-        average = self._average
-        fewest = min_results("krum", average.trim) if average.kind == "krum" else 2
-        return len(self._results) >= min(fewest, self._cohort)
+        return len(self._results) >= min(max(2, self._average.fewest), self._cohort)
 
     def finish(self) -> Tensor:
         """The next rates to try; the run ends if the search does."""
         state, answers = self._state, self._answers()
         if state.memory:
-            search = advanced(restored(state.memory), answers, self._average)
+            search = advanced(restored(state.memory), answers, self._average, state.round)
         else:
             search = started(answers, self._average, self._given)
         state.memory, state.stopped = search.tensors(), bool(search.reason)
@@ -128,7 +129,7 @@ class SearchServer(Server):
         record |= search.plain.figures("plain", average)
         if self._finished:  # not abandoned
             record["trial_loss"] = average.of_numbers(self._answers().losses)
-            record["accepted"] = search.best_round == search.rounds - 1
+            record["accepted"] = search.best_round == self._state.round
         if search.reason:
             record["stopped"] = REASONS[search.reason]
         return record
