@@ -26,7 +26,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 def some_region(count: int, radius: float = 1.0) -> Region:
     root = normal(count, count, seed=5)
     zeros, ones = torch.zeros(count, dtype=torch.float64), torch.ones(count, dtype=torch.float64)
-    return Region(zeros, ones, root @ root.T + torch.eye(count, dtype=torch.float64), radius)
+    return Region(zeros, ones, root @ root.T + torch.eye(count, dtype=torch.float64), radius, radius)
 
 
 @pytest.mark.parametrize("average", AVERAGES, ids=name_of)
@@ -78,7 +78,7 @@ def test_slopes_of_random_signs() -> None:
 def test_only_the_coordinates_with_agreement_move() -> None:
     """All clients want to move along the first; along the others, each wants something else."""
     zeros, ones = torch.zeros(6, dtype=torch.float64), torch.ones(6, dtype=torch.float64)
-    region = Region(zeros, ones, torch.diag(ones), radius=10.0)
+    region = Region(zeros, ones, torch.diag(ones), 10.0, 1.0)
     found, plain = 0.0, 0.0
     for seed in range(6):
         slopes = normal(40, 6, seed=seed)
@@ -131,7 +131,7 @@ def test_losses_left_out_of_quadratic_losses(clients: int) -> None:
         return lowest + ((away @ curvature) * away).sum(1) / 2
 
     center = minima.mean(0)
-    region = Region(center, torch.ones(3, dtype=torch.float64), curvature, radius=1e6)
+    region = Region(center, torch.ones(3, dtype=torch.float64), curvature, 1e6, 1.0)
     slopes = (center - minima) @ curvature
     others = torch.stack([torch.cat([minima[:i], minima[i + 1 :]]).mean(0) for i in range(clients)])
     found = losses_left_out(region, losses(center.expand(clients, -1)), slopes, MEAN)
@@ -143,7 +143,7 @@ def test_losses_left_out_before_the_end_of_a_search() -> None:
     """The same away from the minimum: what counts is the difference that leaving out makes."""
     curvature, minima = some_region(3).curvature, 2 + normal(8, 3, seed=4)
     center = torch.zeros(3, dtype=torch.float64)
-    region = Region(center, torch.ones(3, dtype=torch.float64), curvature, radius=1e6)
+    region = Region(center, torch.ones(3, dtype=torch.float64), curvature, 1e6, 1.0)
     slopes = (center - minima) @ curvature
     found = losses_left_out(region, torch.ones(8, dtype=torch.float64), slopes, MEAN)
     mean = minima.mean(0)

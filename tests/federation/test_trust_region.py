@@ -167,7 +167,7 @@ def some_region(generator: torch.Generator, count: int, spread: float, radius: f
     values = spread ** torch.linspace(-1, 1, count, dtype=torch.float64)
     zeros, ones = torch.zeros(count, dtype=torch.float64), torch.ones(count, dtype=torch.float64)
     curvature = axes @ torch.diag(values) @ axes.T
-    return Region(zeros, ones, (curvature + curvature.T) / 2, radius)
+    return Region(zeros, ones, (curvature + curvature.T) / 2, radius, radius)
 
 
 @settings(max_examples=60, deadline=None)
@@ -258,7 +258,7 @@ def test_the_curvature_along_a_step_is_the_one_measured(seed: int, count: int) -
 )
 @settings(deadline=None)
 def test_what_is_accepted_and_how_the_radius_changes(change: float, predicted: float, length: float) -> None:
-    region = Region(doubles(1, 2), doubles(2, 0.5), torch.eye(2, dtype=torch.float64), radius=1.0)
+    region = Region(doubles(1, 2), doubles(2, 0.5), torch.eye(2, dtype=torch.float64), 1.0, 1.0)
     step = doubles(length, 0)
     after, accepted = judged(region, step, predicted, change, doubles(length, 0))
     ratio = -change / predicted
@@ -272,25 +272,24 @@ def test_what_is_accepted_and_how_the_radius_changes(change: float, predicted: f
         assert after.radius == 1.0
 
 
-def test_nothing_is_learned_about_the_curvature_beyond_a_cliff() -> None:
-    region = Region(doubles(0, 0), doubles(1, 1), torch.eye(2, dtype=torch.float64), radius=1.0)
-    for change, slope_change in ((1e5, doubles(3, 3)), (0.5, doubles(math.inf, 0))):
-        after, accepted = judged(region, doubles(1, 0), 0.5, change, slope_change)
-        assert not accepted
-        assert torch.equal(after.curvature, region.curvature)
-        assert after.radius <= 0.5
+def test_nothing_is_learned_about_the_curvature_from_slopes_that_are_not_finite() -> None:
+    region = Region(doubles(0, 0), doubles(1, 1), torch.eye(2, dtype=torch.float64), 1.0, 1.0)
+    after, accepted = judged(region, doubles(1, 0), 0.5, 0.5, doubles(math.inf, 0))
+    assert not accepted
+    assert torch.equal(after.curvature, region.curvature)
+    assert after.radius <= 0.5
 
 
 @pytest.mark.parametrize(("change", "accepted"), [(-1e-9, True), (0.0, False), (1e-9, False)])
 def test_a_step_without_a_prediction_is_taken_if_it_helps(change: float, accepted: bool) -> None:
-    region = Region(doubles(0, 0), doubles(1, 1), torch.eye(2, dtype=torch.float64), radius=1.0)
+    region = Region(doubles(0, 0), doubles(1, 1), torch.eye(2, dtype=torch.float64), 1.0, 1.0)
     assert judged(region, doubles(3, 4), 0.0, change, doubles(3, 4))[1] is accepted
 
 
 @pytest.mark.parametrize("change", [-0.1, 0.0, 0.1])
 def test_a_step_of_no_length_leaves_the_curvature(change: float) -> None:
     """If the trial is rounded or cut to the center itself, nothing was measured."""
-    region = Region(doubles(0, 0), doubles(1, 1), torch.eye(2, dtype=torch.float64), radius=1.0)
+    region = Region(doubles(0, 0), doubles(1, 1), torch.eye(2, dtype=torch.float64), 1.0, 1.0)
     after, _ = judged(region, doubles(0, 0), 0.5, change, doubles(0, 0))
     assert torch.equal(after.curvature, region.curvature)
 

@@ -124,9 +124,9 @@ def test_a_search_over_sites_is_that_of_the_local_engine(sites: dict[str, Path],
         return reply
 
     carry_out(make(out=str(tmp_path / "whole")), InProcessGrid(sites, fault=kept))  # type: ignore[arg-type]
-    # A site answers with a slope in each rate and three numbers.
+    # A site answers with a slope in each rate, its mean prediction and three numbers.
     content = replies[-1].content
-    assert content["arrays"]["vector"].numpy().shape == tuple(local.rates.values.shape)
+    assert content["arrays"]["vector"].numpy().shape == (len(local.rates.values) + len(local.rates.prior),)
     assert content["metrics"].keys() == {f"validation.{name}" for name in ("samples", "loss", "right")}
 
     def die(name: str, reply: Message) -> Message:
@@ -140,6 +140,8 @@ def test_a_search_over_sites_is_that_of_the_local_engine(sites: dict[str, Path],
     whole, resumed = (Rates.load(tmp_path / run / "rates.safetensors") for run in ("whole", "run"))
     assert torch.equal(whole.values, resumed.values)
     assert whole.variance == "log"
+    assert whole.prior == pytest.approx(local.rates.prior, abs=1e-6)
+    assert len(whole.prior) == 10
     assert largest_difference(whole.values, local.rates.values) < 1e-6
     assert float(local.rates.values.abs().max()) > 1e-3
     assert whole.learned["checked"]["stopped"] == local.rates.learned["checked"]["stopped"]

@@ -15,6 +15,8 @@ from ttpfl.errors import BatchError
 
 LABEL_PRIOR = "label_prior"
 """Name of the module."""
+PSEUDO_COUNTS = 20.0
+"""Number of samples after which half of the difference to the source clients is believed."""
 SMOOTHING = 0.01
 """Added to frequencies, so that the direction is at most log(1 + 1 / SMOOTHING)."""
 
@@ -36,8 +38,7 @@ def soft_counts(logits: Tensor, classes: int) -> Tensor:
 def prior_direction(counts: Tensor, source: Sequence[float]) -> Tensor:
     """Logarithm of a client's class frequencies over the source clients'.
 
-    Few samples show little: the difference between the frequencies is shrunk towards zero by what chance
-    alone would cause (James and Stein, 1961). A batch as diverse as chance makes it moves nothing.
+    Few samples show little: the source clients' frequencies count as `PSEUDO_COUNTS` samples of the client.
 
     Args:
         counts: soft counts of the client's samples so far.
@@ -46,17 +47,13 @@ def prior_direction(counts: Tensor, source: Sequence[float]) -> Tensor:
     >>> prior_direction(torch.tensor([50.0, 50.0]), [0.5, 0.5])
     tensor([0., 0.])
     >>> prior_direction(torch.tensor([90.0, 10.0]), [0.5, 0.5]).round(decimals=2)
-    tensor([ 0.5800, -1.5000])
+    tensor([ 0.5000, -1.0500])
     """
     base = torch.tensor(source, dtype=counts.dtype, device=counts.device)
-    samples = counts.sum()
-    if not bool(base.any()) or not bool(samples > 0):
+    if not bool(base.any()):
         return torch.zeros_like(counts, dtype=torch.float32)
-    difference = counts / samples - base
-    by_chance = (base * (1 - base)).sum() / samples
-    share = (1 - by_chance / difference.square().sum().clamp(min=1e-12)).clamp(min=0)
-    ratio = (base + share * difference + SMOOTHING) / (base + SMOOTHING)
-    return ratio.log().float()
+    frequencies = (counts + PSEUDO_COUNTS * base) / (counts.sum() + PSEUDO_COUNTS)
+    return ((frequencies + SMOOTHING) / (base + SMOOTHING)).log().float()
 
 
 def with_offset(logits: Tensor, offset: Tensor | None) -> Tensor:

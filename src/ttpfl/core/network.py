@@ -51,7 +51,7 @@ class ModuleSpec:
         return int(torch.Size(self.shape).numel())
 
 
-def label_prior(classes: int) -> ModuleSpec:
+def prior_spec(classes: int) -> ModuleSpec:
     """The module that is no tensor of the network: an offset of the logits."""
     return ModuleSpec(LABEL_PRIOR, (classes,), LABEL_PRIOR, LABEL_PRIOR)
 

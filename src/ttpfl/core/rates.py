@@ -13,15 +13,9 @@ from ttpfl._moved import renamed
 from ttpfl.core import rates_file, rates_text
 from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.label_prior import LABEL_PRIOR
-from ttpfl.core.network import (
-    ModuleSpec,
-    describe,
-    fingerprint,
-    in_log_domain,
-    label_prior,
-    weights_hash,
-)
+from ttpfl.core.network import ModuleSpec, describe, fingerprint, in_log_domain, prior_spec, weights_hash
 from ttpfl.core.privacy_record import Account, together
+from ttpfl.core.rates_fit import check_fits, check_prior
 from ttpfl.errors import RatesError, RatesFileError
 from ttpfl.util.settings_kit import one_of
 
@@ -105,7 +99,7 @@ class Rates:
         statistic = {None: (True, False), "stats": (True,), "params": (False,), "prior": ()}[only]
         modules = tuple(spec for spec in specs if not spec.frozen and spec.statistic in statistic)
         if prior and only in (None, "prior"):
-            modules += (label_prior(len(prior)),)
+            modules += (prior_spec(len(prior)),)
         if not modules:
             selection = f" with only={only!r}" if only else ""
             reason = "every parameter is frozen and there are no running statistics"
@@ -127,6 +121,10 @@ class Rates:
     def variance(self) -> Variance:
         """How running variances move, see `zeros`."""
         return "log" if any(spec.log_domain for spec in self.modules) else "linear"
+
+    def in_log_domain(self) -> Self:
+        """Return a copy whose variances move in the log domain."""
+        return replace(self, modules=in_log_domain(self.modules))
 
     @property
     def groups(self) -> dict[str, tuple[ModuleSpec, ...]]:
@@ -217,7 +215,7 @@ class Rates:
             index = first_bad(self.values)
             raise RatesError(
                 f"the rate of {names[index]!r} is {self.values[index].item()}: rates must be finite; "
-                "if they were just learned, lower lr"
+                "if they were just learned by SGD, lower lr"
             )
         return self
 
@@ -225,35 +223,9 @@ class Rates:
         """Return a copy with another mean prediction of the source clients."""
         return replace(self, prior=tuple(map(float, prior)))
 
-    def _check_prior(self) -> None:
-        sizes = [spec.size for spec in self.modules if spec.name == LABEL_PRIOR]
-        if sizes != [len(self.prior)] * bool(self.prior) or not all(0 <= part <= 1 for part in self.prior):
-            raise RatesError(f"the label prior has {sizes} classes, and its frequencies are {self.prior}")
-
     def check_fits(self, model: nn.Module) -> None:
         """Raise a RatesError that names the first difference if `model` has another architecture."""
-        model_specs = {spec.name: spec for spec in describe(model)}
-        for spec in self.modules:
-            if spec.name == LABEL_PRIOR:  # no tensor of the model
-                continue
-            other = model_specs.get(spec.name)
-            if other is not None and other.statistic != spec.statistic:
-                raise RatesError(f"{spec.name!r} is a running statistic in only one of rates and model")
-            if other is None or other.shape != spec.shape:
-                difference = "no such module" if other is None else f"shape {other.shape}"
-                raise RatesError(
-                    f"these rates are for another architecture: module {spec.name!r} has shape {spec.shape} "
-                    f"in the rates, and the model has {difference}. Learn rates for this model, or build "
-                    "the model they were learned for"
-                )
-        if fingerprint(model, model_specs.values()) != self.fingerprint:
-            with_rates = {spec.name for spec in self.modules}
-            extra = next((spec for spec in model_specs.values() if spec.name not in with_rates), None)
-            hint = f" (the model has {extra.name!r} of shape {extra.shape})" if extra else ""
-            raise RatesError(
-                "these rates are for another architecture: the modules with rates match, but other tensors "
-                f"or the normalisation layers differ{hint}"
-            )
+        check_fits(self.modules, self.fingerprint, model)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file of a few kB, replacing an existing file atomically.
@@ -292,7 +264,7 @@ class Rates:
             GRANULARITIES.check(RatesError, granularity=rates.granularity)
             ONLY.check(RatesError, only=rates.only)
             MODES.check(RatesError, mode=rates.mode)
-            rates.checked()._check_prior()
+            check_prior(rates.checked().modules, rates.prior)
         except RatesError as error:
             raise RatesFileError(f"{path} is not a valid rates file: {error}") from None
         if model is not None:

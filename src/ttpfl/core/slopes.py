@@ -14,8 +14,9 @@ from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.core.twin import Twin, isolated
 from ttpfl.errors import RatesError, noted
 
-OVERFLOW_LOSS = 1e5
-"""Loss of a batch whose adaptation overflows, so that such rates are never preferred to others."""
+OVERFLOW = 1e5
+"""Loss of a batch whose adaptation overflows, in units of the largest loss so far (or 1): so that such rates
+are never preferred to others."""
 
 
 def mean_slope(
@@ -29,16 +30,18 @@ def mean_slope(
 ) -> tuple[Tensor, MetricSums]:
     """Derivative of the client's mean loss in every rate, and its loss and correct predictions.
 
-    Every sample counts the same, whatever the size of its batch. A batch that overflows with these rates
-    counts with `OVERFLOW_LOSS` and no slope.
+    Every sample counts the same, whatever the size of its batch. A batch that overflows with these rates has
+    a very large loss and no slope.
     """
     MODES.check(RatesError, mode=mode)
     values = rates.values.detach().to(twin.device)
-    total, sums = torch.zeros_like(values, dtype=torch.float64), MetricSums()
+    total, sums, largest = torch.zeros(len(values), dtype=torch.float64), MetricSums(), 1.0
 
     def observe(logits: Tensor, labels: Tensor, batch_loss: Tensor) -> None:
-        finite = bool(batch_loss.isfinite()) and float(batch_loss) < OVERFLOW_LOSS
-        sums.add(logits, labels, batch_loss if finite else torch.tensor(OVERFLOW_LOSS))
+        nonlocal largest
+        finite = bool(batch_loss.isfinite())
+        largest = max(largest, float(batch_loss)) if finite else largest
+        sums.add(logits, labels, batch_loss if finite else torch.tensor(OVERFLOW * largest))
 
     adaptation = Adaptation(twin, rates, mode, cache, objective)
     with isolated():
@@ -48,7 +51,7 @@ def mean_slope(
                 direction = adaptation.direction(inputs)
                 slope = adaptation.slope(values, direction, inputs, labels, loss, observe)
                 if all_finite(slope):
-                    total += slope.double() * len(labels)
+                    total += slope.cpu().double() * len(labels)
     return (total / max(1, sums.samples)).to(rates.values), sums
 
 

@@ -47,15 +47,14 @@ def learn_rates(
     """Learn rates for `model` over source clients. Nothing needs to be tuned.
 
     Each round, clients report their loss after adaptation and its slope in every rate. The server takes a
-    trust-region step, as far as it helps clients that had no say in it. Learning ends by itself.
-
-    The first client that fails ends the run with its error; `ttpfl.federation.learn` leaves it out instead.
+    trust-region step, as far as it helps held-out clients. Learning ends by itself. The first client that
+    fails ends the run with its error; `ttpfl.federation.learn` leaves it out instead.
 
     Args:
         model: The global model; it is not changed.
         clients: A sequence or a mapping of datasets, `(x, y)` tensor pairs or DataLoaders.
         rounds: Maximum number of rounds; 25 if None, 200 with SGD.
-        cohort: Clients per round, drawn without repetition; all if None. SGD draws new ones in every round.
+        cohort: Clients per round; all if None. SGD draws new ones in every round.
         lr: Learning rate of SGD; setting it selects `optimizer="sgd"`.
         batch_size: Batch size; use the one expected at test time. DataLoaders keep their own.
         local_epochs: Local epochs per round of SGD.
@@ -64,26 +63,23 @@ def learn_rates(
         seed: Random seed. The batches of a client are the same in every round.
         cache: Keeps directions between rounds; a new one of 1 GiB if None.
         optimizer: "trust-region", or "sgd": the paper's algorithm. If None, SGD if `lr` is set.
-        prior: Whether to learn a rate for the label prior, too; by default unless SGD is used. A model that
-            does not return class logits has none.
-        check: With SGD, compare the result with no adaptation. If it is worse, warn with a `RatesWarning` and
-            return the best of some earlier rates. See `learned["checked"]`.
+        prior: Learn a rate for the label prior, too, if there are classes; by default unless SGD.
+        check: With SGD, if the result is worse than no adaptation, warn and return the best earlier rates.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
         logits: Maps the model's output to logits.
         objective: Maps logits to the unsupervised loss.
         loss: Maps logits and labels to the supervised loss.
 
     >>> import torch
-    >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in "abc"}
-    >>> history = []
+    >>> clients, history = {n: (torch.randn(8, 3), torch.randint(2, (8,))) for n in "abc"}, []
     >>> rates = learn_rates(nn.Linear(3, 2), clients, rounds=2, batch_size=4, progress=history.append)
     >>> sorted(history[0])
     ['clients', 'plain_accuracy', 'plain_loss', 'round', 'validation_accuracy', 'validation_loss']
     """
     clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
-    choices = {"optimizer": optimizer, "prior": prior, "lr": lr, "mode": mode, "seed": seed}
-    settings = _settings(clients, **counts, **choices, check=check)
+    how = {"optimizer": optimizer, "prior": prior, "lr": lr, "mode": mode}
+    settings = _settings(clients, **counts, **how, seed=seed, check=check)
     run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
     result = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
     return result.with_values(result.values, learned=_recorded(result, settings))

@@ -41,6 +41,7 @@ from ttpfl.federation.server.rate_servers import RatesServer, SearchServer, sear
 from ttpfl.federation.server.robust import Average
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.util.parallel import cores
+from ttpfl.util.printable import counted
 
 log = logging.getLogger("ttpfl")
 
@@ -216,13 +217,13 @@ class RateRun:
 
     def _found(self, state: RunState) -> Rates:
         """The best rates of a search, with what they do at the source clients and may do at new ones."""
-        if "trial" not in state.memory:
+        if not state.memory:
             raise FederationError("no rates were learned: too few clients answered in every round")
         search, average = search_of(state), Average(self.settings.average, self.settings.trim)
-        if search.reason == ONE_CLIENT:
+        if search.reason == ONE_CLIENT and not search.result.round:
             warnings.warn(f"rates of zero are returned: {REASONS[ONE_CLIENT]}", RatesWarning, stacklevel=4)
         stopped, result = REASONS[search.reason], search.result
-        stopped = stopped or f"reached the maximum of {self.settings.rounds} rounds"
+        stopped = stopped or f"reached the maximum of {counted(self.settings.rounds, 'round')}"
         if result.round != search.best_round:
             stopped += "; rates of later rounds lowered the accuracy of the source clients"
         checked = {
@@ -276,4 +277,5 @@ def first_rates(model: nn.Module, settings: LearnSettings, rates: Rates | None, 
             f"only is {only!r}, but the initial rates are for {rates.only or 'all'!r}: leave out either"
         )
     rates.checked().check_fits(model)
-    return rates
+    # Zeros mean the same in both domains.
+    return rates if rates.values.any() or not settings.searches else rates.in_log_domain()

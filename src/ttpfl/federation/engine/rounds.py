@@ -62,7 +62,7 @@ def run_rounds(
                     callback.on_interrupt(state)
                 raise Interrupted from None
             if record["abandoned"]:
-                state.local = local
+                state.local, state.memory, state.stopped = local, memory, False
             record["bytes"] = traffic.count(cohort)
             record["bytes_per_client"] = record["bytes"] / len(cohort)
             record["bytes_total"] = traffic.total

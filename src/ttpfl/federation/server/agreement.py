@@ -1,4 +1,4 @@
-"""How far to go, decided by leaving out clients: a step must help clients that had no say in it.
+"""How far to go, decided by leaving out clients: a step must help held-out clients.
 
 The mean loss of the source clients falls along their mean slope. Whether it falls at a *new* client, too,
 shows at clients that are left out: for every client, the step is computed from the slopes of the others, and
@@ -33,11 +33,11 @@ class Proposal(NamedTuple):
     predicted: float
     """Decrease of the average loss."""
     expected: float
-    """Decrease of the average loss at clients that had no say in the step."""
+    """Decrease of the average loss at held-out clients."""
 
 
 def proposed(region: Region, slopes: Tensor, average: Average) -> Proposal | None:
-    """The step that helps those clients most that had no say in it; None if no step does."""
+    """The step that helps held-out clients most; None if no step does."""
     clients = len(slopes)
     if clients < 2:
         return None

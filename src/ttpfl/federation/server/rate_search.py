@@ -6,6 +6,7 @@ rate, and the shape of the curvature (where clients' slopes vary together, the l
 never returns rates that are worse than zeros, neither in the loss nor in the accuracy of the source clients.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,13 +14,16 @@ import torch
 from torch import Tensor
 
 from ttpfl.federation.common.student import half_width
-from ttpfl.federation.server.agreement import Proposal, losses_left_out, proposed
+from ttpfl.federation.server.agreement import losses_left_out, proposed
 from ttpfl.federation.server.robust import Average
 from ttpfl.federation.server.trust_region import Region, at, begun, judged
 
 TOLERANCE = 1e-4
 """The search ends when the gain to expect from a step is below this fraction of the loss."""
-SMALLEST_RADIUS = 1e-6
+SHORT = 0.01
+"""Radius, in units of the first, below which the search has not converged but failed."""
+OUTLIER = 3.0
+"""Limit of slopes in units of their root mean square, where a client may be Byzantine."""
 LARGEST_RATE = 1000.0
 """Sites refuse larger rates by default."""
 UNKNOWN = -1
@@ -28,8 +32,8 @@ UNKNOWN = -1
 REASONS = (
     "",
     f"converged: the next step would lower the loss by less than {TOLERANCE:.2%}",
-    "no further change helps clients that are left out",
-    "no step lowers the loss, however short",
+    "no further step helps held-out clients",
+    "even very short steps do not lower the loss",
     "a single client does not show what helps others: at least two are needed",
 )
 RUNNING, CONVERGED, NO_AGREEMENT, TOO_SHORT, ONE_CLIENT = range(len(REASONS))
@@ -93,7 +97,7 @@ class RateSearch:
     def tensors(self) -> dict[str, Tensor]:
         """Everything as tensors, for checkpoints; `restored` reads them."""
         region, result = self.region, self.result
-        numbers = (region.radius, region.measured, self.predicted)
+        numbers = (region.radius, region.first_radius, region.measured, self.predicted)
         counts = (self.rounds, self.best_round, self.reason, result.round)
         parts = {"center": region.center, "unit": region.unit, "curvature": region.curvature}
         parts["numbers"] = torch.tensor([*numbers, *counts], dtype=torch.float64)
@@ -104,14 +108,15 @@ class RateSearch:
 
 def restored(tensors: dict[str, Tensor]) -> RateSearch:
     """The search that `RateSearch.tensors` described."""
-    radius, measured, predicted, *counts = tensors["numbers"].tolist()
+    radius, first_radius, measured, predicted, *counts = tensors["numbers"].tolist()
     plain, best, last = (
         Answers(*(tensors[f"{name}.{part}"] for part in Answers._fields))
         for name in ("plain", "best", "result")
     )
     rounds, best_round, reason, result_round = map(int, counts)
+    radii = (radius, first_radius)
     return RateSearch(
-        Region(tensors["center"], tensors["unit"], tensors["curvature"], radius, bool(measured)),
+        Region(tensors["center"], tensors["unit"], tensors["curvature"], *radii, bool(measured)),
         *(plain, best, tensors["trial"], predicted),
         Tried(tensors["result"], last, result_round),
         *(rounds, best_round, reason),
@@ -125,39 +130,50 @@ def started(answers: Answers, average: Average, given: Tensor) -> RateSearch:
     unit = torch.where(unit < 1e12, unit, 0.0)  # a slope of almost zero is rounding
     slopes = answers.slopes * unit
     zeros, loss = torch.zeros_like(unit), average.of_numbers(answers.losses)
-    region = begun(zeros, loss, average.of_rows(slopes), unit, _shape(slopes))
+    robust = slopes if average.kind == "mean" else slopes.clamp(-OUTLIER, OUTLIER)
+    region = begun(zeros, loss, average.of_rows(slopes), unit, _shape(robust))
     search = RateSearch(region, answers, answers, given.double(), 0.0, Tried(zeros, answers, 0))
-    return search if bool(given.any()) else _with_trial(search, average)
+    tries_given = bool(given.any()) and len(answers.clients) > 1
+    return search if tries_given else _with_trial(search, average)
 
 
-def advanced(search: RateSearch, answers: Answers, average: Average) -> RateSearch:
-    """The search after the answers to its trial; losses are compared for clients that answered both times."""
+def advanced(search: RateSearch, answers: Answers, average: Average, number: int | None = None) -> RateSearch:
+    """The search after the answers to its trial; losses are compared for clients that answered both times.
+
+    `number` is the round of the answers, if it is not the next one.
+    """
     region, unit = search.region, search.region.unit
     before, after = search.best.of(answers.clients), answers.of(search.best.clients)
+    number = search.rounds if number is None else number
     search = replace(search, rounds=search.rounds + 1)
-    if len(after.clients) < min(2, len(search.plain.clients)):
+    if len(after.clients) < min(max(2, average.fewest), len(search.plain.clients)):
         return search  # too few of these clients can compare: ask again
     step = torch.where(unit > 0, (search.trial - region.center) / unit, 0.0)
     change = average.of_numbers(after.losses - before.losses)
     slope_change = (average.of_rows(after.slopes) - average.of_rows(before.slopes)) * unit
     region, accepted = judged(region, step, search.predicted, change, slope_change)
-    search = replace(search, region=replace(region, center=search.region.center))
+    # Exactly the rates that were sent, not those that the step leads to up to rounding.
+    center = search.trial if accepted else search.region.center
+    search = replace(search, region=replace(region, center=center))
     if accepted:
-        region = replace(region, center=search.trial)
-        search = replace(search, region=region, best=answers, best_round=search.rounds - 1)
+        search = replace(search, best=answers, best_round=number)
         if not _less_accurate(search.plain, answers, average):
-            search = replace(search, result=Tried(search.trial, answers, search.best_round))
+            search = replace(search, result=Tried(search.trial, answers, number))
     return _with_trial(search, average)
 
 
 def _less_accurate(plain: Answers, answers: Answers, average: Average) -> bool:
-    """Whether the average accuracy of the clients is lower than without adaptation.
+    """Whether the clients are less accurate than without adaptation, on average and beyond a standard error.
 
     A lower loss does not rule this out: rates can make wrong predictions less confident, and more of them.
     """
     after = answers.of(plain.clients)
     before, now = plain.of(after.clients).accuracies, after.accuracies
-    return before is not None and now is not None and average.of_numbers(now - before) < 0
+    if before is None or now is None:
+        return False
+    changes = now - before
+    variance = float(average.variance(changes[:, None])[0]) if len(changes) > 1 else 0.0
+    return average.of_numbers(changes) < -math.sqrt(variance / len(changes))
 
 
 def expected_gain(search: RateSearch, average: Average) -> dict[str, Any]:
@@ -165,7 +181,7 @@ def expected_gain(search: RateSearch, average: Average) -> dict[str, Any]:
     found = search.result.answers.of(search.plain.clients)
     plain = search.plain.of(found.clients)
     slopes = found.slopes * search.region.unit
-    if len(found.clients) < 2:
+    if len(found.clients) < max(2, average.fewest):
         return {}
     if not search.result.round:  # rates of zero change nothing
         return {"gain": 0.0, "interval": [0.0, 0.0], "clients": len(found.clients)}
@@ -179,18 +195,18 @@ def _with_trial(search: RateSearch, average: Average) -> RateSearch:
     """The search with its next trial, or with the reason for its end."""
     if len(search.best.clients) < 2:
         return replace(search, reason=ONE_CLIENT)
-    proposal: Proposal | None = None
-    if search.region.radius >= SMALLEST_RADIUS:
-        proposal = proposed(search.region, search.best.slopes * search.region.unit, average)
-    elif search.best_round or search.rounds > 1:
-        return replace(search, reason=TOO_SHORT)
+    region, proposal = search.region, None
+    if region.radius > 0:
+        proposal = proposed(region, search.best.slopes * region.unit, average)
     if proposal is None:
         return replace(search, reason=NO_AGREEMENT)
     # Rounded as it is sent, so that the server knows the point exactly.
-    trial = at(search.region, proposal.step).clamp(-LARGEST_RATE, LARGEST_RATE).float().double()
+    trial = at(region, proposal.step).clamp(-LARGEST_RATE, LARGEST_RATE).float().double()
     loss = abs(average.of_numbers(search.best.losses))
     done = min(proposal.expected, proposal.predicted) < TOLERANCE * loss
-    reason = CONVERGED if done else RUNNING
+    reason = RUNNING
+    if done:
+        reason = TOO_SHORT if region.radius < SHORT * region.first_radius else CONVERGED
     return replace(search, trial=trial, predicted=proposal.predicted, reason=reason)
 
 

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from ttpfl.federation.privacy.mechanism import clipped, noise_of_sum
 from ttpfl.federation.server.rate_average import combined, min_results
 from ttpfl.federation.server.rate_search import (
     REASONS,
+    RUNNING,
     UNKNOWN,
     Answers,
     RateSearch,
@@ -101,49 +103,51 @@ class SearchServer(Server):
 
     def add(self, result: ClientResult) -> None:
         """Keep a client's vector and its loss until the round ends."""
-        self._results[result.job.client] = (result.vector.double(), result.report["validation"])
+        self._results[result.job.client] = (
+            result.vector.to(torch.float64, copy=True),
+            result.report["validation"],
+        )
 
     def enough(self) -> bool:
         """Whether clients can be compared, and krum can choose."""
-        average = self._average
-        fewest = min_results("krum", average.trim) if average.kind == "krum" else 2
-        return len(self._results) >= min(fewest, self._cohort)
+        return len(self._results) >= min(max(2, self._average.fewest), self._cohort)
 
     def finish(self) -> Tensor:
         """The next rates to try, with the mean prediction of all clients; the run ends if the search does."""
-        state, answers, self._finished = self._state, self._answers(), True
+        state, answers, average, self._finished = self._state, self._answers(), self._average, True
         prior = state.memory.get("prior", self._prior)
-        if len(prior) and not bool(prior.any()):
-            rows = torch.stack([vector[self._count :] for vector, _ in self._results.values()])
-            prior = self._average.of_rows(rows).clamp(min=0)
-            prior = (prior / prior.sum()).float()
-            state.memory = {"prior": prior}
-            return torch.cat([torch.zeros(self._count), prior]).to(state.vector)
-        if "trial" in state.memory:
-            search = advanced(restored(state.memory), answers, self._average)
+        gathers = len(prior) > 0 and not bool(prior.any())
+        if gathers:  # answers without slopes, for rates of zero
+            prior = self._mean_prediction()
+            search = replace(started(answers, average, self._given), trial=answers.slopes[0], reason=RUNNING)
+        elif "searches" in state.memory:
+            search = advanced(restored(state.memory), answers, average, state.round)
         else:
-            search = started(answers, self._average, self._given)
-        state.memory, state.stopped = {**search.tensors(), "prior": prior}, bool(search.reason)
+            search = started(answers, average, self._given)
+        state.memory = search.tensors() | ({"prior": prior} if len(prior) else {})
+        state.memory |= {} if gathers else {"searches": torch.tensor(True)}
+        state.stopped = bool(search.reason)
         return torch.cat([search.trial, prior]).to(state.vector)
+
+    def _mean_prediction(self) -> Tensor:
+        """Of all clients, in the part of their vectors after the slopes."""
+        rows = torch.stack([vector[self._count :] for vector, _ in self._results.values()])
+        mean = self._average.of_rows(rows).clamp(min=0)
+        return (mean / mean.sum().clamp(min=1e-12)).float()
 
     def summary(self) -> Record:
         """Metrics with the best rates so far and without adaptation, and what became of the round's rates."""
-        average = self._average
-        if "trial" not in self._state.memory:  # the first round was abandoned, or only gathered predictions
-            return self._plain_figures() if self._finished else {}
-        search = restored(self._state.memory)
+        if not self._state.memory:  # the first round was abandoned
+            return {}
+        search, average = restored(self._state.memory), self._average
         record: Record = search.result.answers.figures("validation", average)
         record |= search.plain.figures("plain", average)
         if self._finished:  # not abandoned
             record["trial_loss"] = average.of_numbers(self._answers().losses)
-            record["accepted"] = search.best_round == search.rounds - 1
+            record["accepted"] = search.rounds == 1 or search.best_round == self._state.round
         if search.reason:
             record["stopped"] = REASONS[search.reason]
         return record
-
-    def _plain_figures(self) -> Record:
-        answers, average = self._answers(), self._average
-        return answers.figures("validation", average) | answers.figures("plain", average)
 
     def _answers(self) -> Answers:
         clients = sorted(self._results)

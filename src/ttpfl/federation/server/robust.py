@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -30,6 +31,11 @@ class Average:
 
     def __post_init__(self) -> None:
         AVERAGES.check(FederationError, average=self.kind)
+
+    @property
+    def fewest(self) -> int:
+        """Smallest number of rows that it can average."""
+        return next(n for n in count(1) if self.kind != "krum" or neighbours(n, self.trim) >= 1)
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """The average row, in double precision."""

@@ -9,6 +9,7 @@ All functions are pure. Steps, slopes and curvatures are in *units*: `unit` is t
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,8 +18,6 @@ FIRST_DECREASE = 0.25
 """How much of the loss the slope may promise for the first step."""
 ACCEPTED, POOR, GOOD = 0.05, 0.25, 0.7
 """Limits of the actual decrease in units of the predicted one: accept the step, shrink or grow the region."""
-CLIFF = -100.0
-"""Below this limit, the trial point says nothing about the curvature at the center."""
 GROWTH = 2.5
 DAMPING = 0.2
 _FLATTEST = 1e-12
@@ -35,8 +34,16 @@ class Region:
     """Second derivatives: symmetric and positive definite."""
     radius: float
     """Longest step to trust."""
+    first_radius: float
+    """The radius at the beginning, which has the scale of a sensible step."""
     measured: bool = False
     """Whether the size of the curvature has been measured; before, only its shape is known."""
+
+    @cached_property
+    def axes(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors of the curvature."""
+        values, vectors = torch.linalg.eigh(self.curvature)
+        return values.clamp(min=_FLATTEST), vectors
 
 
 def begun(center: Tensor, loss: float, slope: Tensor, unit: Tensor, shape: Tensor) -> Region:
@@ -53,19 +60,19 @@ def begun(center: Tensor, loss: float, slope: Tensor, unit: Tensor, shape: Tenso
     promise, length = -float(slope @ steepest), float(steepest.norm())
     radius = FIRST_DECREASE * abs(loss) * length / promise if promise else 0.0
     size = length / radius if radius else 1.0  # the minimum of the model is then at the radius
-    return Region(center, unit, shape * size, radius)
+    return Region(center, unit, shape * size, radius, radius)
 
 
 def steps(region: Region, slopes: Tensor, radius: float | None = None) -> Tensor:
     """For every row of slopes, the step of at most `radius` that minimises the quadratic model.
 
     >>> curvature = torch.tensor([[2.0, 0.0], [0.0, 4.0]])
-    >>> steps(Region(torch.zeros(2), torch.ones(2), curvature, radius=9.0), torch.tensor([[2.0, 4.0]]))
+    >>> steps(Region(torch.zeros(2), torch.ones(2), curvature, 9.0, 9.0), torch.tensor([[2.0, 4.0]]))
     tensor([[-1., -1.]])
     """
     radius = region.radius if radius is None else radius
-    values, vectors = torch.linalg.eigh(region.curvature)
-    values, along = values.clamp(min=_FLATTEST), slopes @ vectors
+    values, vectors = region.axes
+    along = slopes @ vectors
 
     def shifted(shift: Tensor) -> Tensor:
         result: Tensor = -along / (values + shift[:, None])
@@ -84,7 +91,7 @@ def steps(region: Region, slopes: Tensor, radius: float | None = None) -> Tensor
 def decrease(region: Region, slopes: Tensor, steps: Tensor) -> Tensor:
     """For every row, by how much the quadratic model decreases along the step.
 
-    >>> region = Region(torch.zeros(1), torch.ones(1), torch.tensor([[2.0]]), radius=1.0)
+    >>> region = Region(torch.zeros(1), torch.ones(1), torch.tensor([[2.0]]), 1.0, 1.0)
     >>> decrease(region, torch.tensor([[2.0]]), torch.tensor([[-1.0]]))
     tensor([1.])
     """
@@ -111,10 +118,10 @@ def judged(
     """
     ratio = -change / predicted if predicted else math.copysign(math.inf, -change)
     length = float(step.norm())
-    if length and ratio > CLIFF and bool(slope_change.isfinite().all()):
+    if length and bool(slope_change.isfinite().all()):
         region = _with_curvature(region, step, slope_change)
     radius = region.radius
-    if ratio < POOR:
+    if predicted and ratio < POOR:
         radius = min(radius, length * _shorter(predicted, change))
     elif ratio > GOOD and length > 0.8 * radius:
         radius *= GROWTH
@@ -126,7 +133,7 @@ def judged(
 def _shorter(predicted: float, change: float) -> float:
     """The part of a step at which a parabola through both values is lowest, within limits.
 
-    The slope at the center is not better known than by the prediction: half of it is lost to curvature.
+    The slope is inferred from the prediction, assuming that curvature cancels half of the linear decrease.
     """
     linear = 2 * predicted
     return min(0.5, max(0.1, predicted / (linear + change))) if linear + change > 0 else 0.5
