@@ -15,7 +15,7 @@ from ttpfl.errors import BatchError
 
 LABEL_PRIOR = "label_prior"
 """Name of the module."""
-PSEUDO_COUNTS = 20.0
+PSEUDO_COUNTS = 40.0
 """Number of samples after which half of the difference to the source clients is believed."""
 SMOOTHING = 0.01
 """Added to frequencies, so that the direction is at most log(1 + 1 / SMOOTHING)."""
@@ -47,7 +47,7 @@ def prior_direction(counts: Tensor, source: Sequence[float]) -> Tensor:
     >>> prior_direction(torch.tensor([50.0, 50.0]), [0.5, 0.5])
     tensor([0., 0.])
     >>> prior_direction(torch.tensor([90.0, 10.0]), [0.5, 0.5]).round(decimals=2)
-    tensor([ 0.5000, -1.0500])
+    tensor([ 0.4400, -0.8200])
     """
     base = torch.tensor(source, dtype=counts.dtype, device=counts.device)
     if not bool(base.any()):

@@ -24,6 +24,8 @@ ENTRY = {"label": str, "method": str, "config": dict, "rates": dict}
 BASE = "paper"  # the default preset, which every recipe has
 COMPARISON, TOY = "comparison", "toy"
 KINDS = (COMPARISON, TOY)
+ANY_OPTIMIZER = ("batch_size", "eval_every", "mode", "only", "prior")
+"""Settings of rate learning that do not depend on the optimizer."""
 TOY_KEYS = ("title", "question", "kind", "seeds", "paper")
 
 
@@ -111,7 +113,11 @@ class Recipe:
 
     def rates_config(self, case: str, seed: int, entry: MethodSpec, kind: str) -> Config:
         """All settings with which the rates of an entry are learned; `kind` is the method's `needs_rates`."""
-        tree = merged(self._sections(case), entry.rates)
+        sections = self._sections(case)
+        if "optimizer" in entry.rates.get("learn", {}):  # the settings of another optimizer do not apply
+            shared = {name: value for name, value in sections["learn"].items() if name in ANY_OPTIMIZER}
+            sections = {**sections, "learn": shared}
+        tree = merged(sections, entry.rates)
         return Config.of(merged(tree, {} if kind == "all" else {"learn": {"only": kind}}), seed)
 
     @property
