@@ -1,11 +1,10 @@
 """Export a personalised snapshot to ONNX and run it with ONNX Runtime.
 
 If a site must classify single images quickly, or has no PyTorch, adapt to some of its images once and
-deploy the result without further adaptation. `adapted_state_dict` returns the adapted weights under the
-model's own names, so any tool that accepts the model accepts them. Needs the extra `examples`.
+deploy the result without further adaptation. `adapted_model` returns a plain model, which any tool accepts.
+Needs the extra `examples`.
 """
 
-import copy
 import logging
 import tempfile
 import warnings
@@ -28,9 +27,7 @@ def personalised(model: nn.Module, rates: Rates, images: Tensor) -> nn.Module:
     personal = Personalizer(model, rates, mode="online")
     for batch in images.split(20):
         personal(batch)
-    snapshot = copy.deepcopy(model)
-    snapshot.load_state_dict(personal.adapted_state_dict())
-    return snapshot
+    return personal.adapted_model().eval()
 
 
 def run_by_onnx(model: nn.Module, images: Tensor) -> Tensor:

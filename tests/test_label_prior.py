@@ -198,6 +198,17 @@ def test_the_state_of_a_personalizer_has_the_counts() -> None:
     assert torch.equal(first(stream[2]), second(stream[2]))
 
 
+def test_the_adapted_model_has_the_prior() -> None:
+    model, stream = make("mlp"), [x for x, _ in batches("mlp", 3)]
+    personal = ttpfl.Personalizer(model, rates_of("mlp", prior_rate=1.5, others=0.05), "online")
+    for x in stream:
+        logits = personal(x)
+    with untouched(model):
+        torch.testing.assert_close(personal.adapted_model()(stream[-1]), logits)
+    with pytest.raises(ttpfl.RatesError, match=r"use adapted_model\(\)"):
+        personal.adapted_state_dict()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype: torch.dtype) -> None:
     model, ((x, _),) = make("mlp"), batches("mlp", 1)

@@ -15,7 +15,8 @@ from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.outputs import Readout
 from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.core.running import RunningDirection
-from ttpfl.core.twin import Moved, Twin, isolated
+from ttpfl.core.snapshot import OffsetModel
+from ttpfl.core.twin import Moved, Twin, isolated, private_copy
 from ttpfl.errors import RatesError
 
 log = logging.getLogger("ttpfl")
@@ -153,26 +154,49 @@ class Personalizer(nn.Module):
                 self._count_fallback()
             return check_finite(self._twin.plain(inputs))
 
-    def adapted_state_dict(self) -> dict[str, Tensor]:
-        """Return the adapted weights as a state dict of the model; `logit_offset` is not part of them.
+    def adapted_model(self) -> nn.Module:
+        """Return a copy of the model with the adapted weights, to use without a personalizer.
 
-        In batch mode, they are adapted to the last batch.
+        In batch mode, it is adapted to the last batch. If the rates move the label prior, the copy is wrapped
+        in a model that adds `logit_offset`.
+
+        >>> model = nn.Linear(3, 2)
+        >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
+        >>> logits = personal(torch.eye(3))
+        >>> torch.allclose(personal.adapted_model()(torch.eye(3)), logits)
+        True
+        """
+        moved = self._moved()
+        model = private_copy(self._twin.model)
+        model.load_state_dict(self._state_dict(moved))
+        return model if moved.offset is None else OffsetModel(model, moved.offset, self._twin.readout)
+
+    def adapted_state_dict(self) -> dict[str, Tensor]:
+        """Return the adapted weights as a state dict of the model.
+
+        In batch mode, they are adapted to the last batch. The label prior is not part of them: if the rates
+        move it, this raises a RatesError.
 
         >>> model = nn.Linear(3, 2)
         >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
         >>> logits = personal(torch.eye(3))
         >>> model.load_state_dict(personal.adapted_state_dict())
         <All keys matched successfully>
-        >>> torch.allclose(model(torch.eye(3)), logits)
-        True
         """
-        with torch.inference_mode(False), torch.no_grad():
-            return self._twin.state_dict(self._moved())
+        if LABEL_PRIOR in self._rates:
+            raise RatesError(
+                f"the rates also move {LABEL_PRIOR!r}, which is no tensor of the model: use adapted_model()"
+            )
+        return self._state_dict(self._moved())
 
     @property
     def logit_offset(self) -> Tensor | None:
         """What the label prior adds to the logits; None if the rates do not move it, or before a batch."""
         return self._moved().offset
+
+    def _state_dict(self, moved: Moved) -> dict[str, Tensor]:
+        with torch.inference_mode(False), torch.no_grad():
+            return self._twin.state_dict(moved)
 
     def _moved(self) -> Moved:
         return move(self._twin, self._running.current(), self._rates)

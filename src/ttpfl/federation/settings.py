@@ -168,7 +168,7 @@ class LearnSettings(RunSettings):
     )
     only: str | None = choice(
         None,
-        "which modules get rates: all, params (no statistics) or stats; default: as in --rates, else all",
+        "which modules get rates: all, params, stats or prior; default: as in --rates, else all",
         one_of("all", "params", "stats", "prior"),
     )
     prior: bool = choice(
