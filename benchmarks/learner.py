@@ -5,8 +5,8 @@
 For every problem: the source loss without adaptation; the loss that SGD reaches in its full number of rounds,
 with the learning rate that reaches the lowest (chosen with hindsight; for expensive problems on fewer rounds,
 see `TRIALS`); and the rounds and passes that the search needs to reach the same loss. A *pass* is one client
-going once through its validation data. Both learn rates for the same modules, without the label prior. Losses are means over all
-source clients after adaptation to each batch. FOLDER contains har.npz and ecg.npz.
+going once through its validation data. Both learn rates for the same modules, without the label prior. Losses
+are means over all source clients after adaptation to each batch. FOLDER contains har.npz and ecg.npz.
 """
 
 import argparse
