@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttpfl.core.network import describe
-from ttpfl.core.statistics import batch_moments
+from ttpfl.core.statistics import at_least_float32, batch_moments
 from ttpfl.core.torch_overrides import Rules, with_batch_norm
 from ttpfl.errors import MethodError
 
@@ -103,6 +103,34 @@ def with_prior(strength: float) -> BatchNorm:
                 mean = torch.lerp(moments[0].to(mean.dtype), mean, share)
                 var = torch.lerp(moments[1].to(var.dtype), var, share)
         return call._replace(running_mean=mean, running_var=var).compute()
+
+    return batch_norm
+
+
+def by_depth(model: nn.Module, first: float, last: float) -> BatchNorm:
+    """BatchNorm whose stored statistics have a weight that grows exponentially with the layer's depth.
+
+    Means and standard deviations are mixed; the batch's variance is the biased one.
+
+    Args:
+        model: The network, whose modules are listed from shallow to deep.
+        first: The weight of the stored statistics in the first layer; the batch's have the rest.
+        last: The weight in the last layer.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    means = [layer.running_mean for layer in layers if layer.running_mean is not None]
+    growth = (last / first) ** (1 / max(len(means) - 1, 1))
+    weights = {id(mean): first * growth**depth for depth, mean in enumerate(means)}
+
+    def batch_norm(call: BatchNormCall) -> Tensor:
+        x, mean, var = call.input, call.running_mean, call.running_var
+        if mean is None or var is None or id(mean) not in weights or x.numel() == x.shape[1]:
+            return call.compute()
+        weight, dims = weights[id(mean)], (0, *range(2, x.ndim))
+        batch_var, batch_mean = torch.var_mean(at_least_float32(x), dims, correction=0)
+        mean = torch.lerp(batch_mean.to(mean.dtype), mean, weight)
+        std = torch.lerp((batch_var + call.eps).sqrt().to(var.dtype), (var + call.eps).sqrt(), weight)
+        return call._replace(running_mean=mean, running_var=std**2, eps=0.0).compute()
 
     return batch_norm
 
