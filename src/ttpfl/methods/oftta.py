@@ -31,9 +31,14 @@ class OFTTA(Method):
     """
 
     shallow: float = tunable(
-        0.1, "weight of the stored statistics in the first BatchNorm layer", (0.01, 0.1, 0.5, 1.0), WEIGHT
+        0.1,
+        "weight of the stored statistics in the first BatchNorm layer",
+        (0.01, 0.1, 0.3, 0.6, 1.0),
+        WEIGHT,
     )
-    deep: float = tunable(0.99, "their weight in the last BatchNorm layer", (0.5, 0.8, 0.99, 1.0), WEIGHT)
+    deep: float = tunable(
+        0.99, "their weight in the last BatchNorm layer", (0.3, 0.6, 0.9, 0.99, 1.0), WEIGHT
+    )
     supports: int = tunable(25, "supports to keep per class", (1, 5, 25, 100, 1000), integer(1))
     layer: str = tunable("", "name of the last linear layer; detected if empty", limit=STRING)
 
