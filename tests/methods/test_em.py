@@ -135,6 +135,12 @@ def test_classes_that_nobody_has_and_sure_predictions() -> None:
             assert torch.isfinite(method.adapter(model, source_info)(x)).all()
 
 
+def test_results_from_before_there_were_pseudo_counts_stay_valid() -> None:
+    assert methods.make("em").identity() == {"iterations": 2, "source_prior": False}
+    changed = methods.make("em", temperature=0.7).identity()
+    assert changed == {"iterations": 2, "source_prior": False, "temperature": 0.7}
+
+
 def test_bad_settings() -> None:
     with pytest.raises(MethodError, match="iterations must be a positive integer, got 0"):
         methods.make("em", iterations=0)

@@ -20,13 +20,18 @@ def pseudo_counts() -> float:
         "weight of the prior that the model was trained on, in samples; 0 uses only the estimate",
         grid=(0.0, 10.0, 100.0, 1000.0),
         limit=NOT_NEGATIVE,
+        neutral=True,
     )
 
 
 def temperature() -> float:
     """The hyper-parameter that calibrates logits before a prior is combined with them."""
     return tunable(
-        1.0, "logits are divided by it before a prior is added", grid=(0.5, 0.7, 1.0, 1.4), limit=POSITIVE
+        1.0,
+        "logits are divided by it before a prior is added",
+        grid=(0.5, 0.7, 1.0, 1.4),
+        limit=POSITIVE,
+        neutral=True,
     )
 
 
