@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttpfl.core.network import describe
-from ttpfl.core.statistics import at_least_float32, batch_moments
+from ttpfl.core.statistics import batch_moments
 from ttpfl.core.torch_overrides import Rules, with_batch_norm
 from ttpfl.errors import MethodError
 
@@ -123,13 +123,14 @@ def by_depth(model: nn.Module, first: float, last: float) -> BatchNorm:
     weights = {id(mean): first * growth**depth for depth, mean in enumerate(means)}
 
     def batch_norm(call: BatchNormCall) -> Tensor:
-        x, mean, var = call.input, call.running_mean, call.running_var
-        if mean is None or var is None or id(mean) not in weights or x.numel() == x.shape[1]:
+        mean, var = call.running_mean, call.running_var
+        moments = batch_moments(nn.Identity(), call.input) if id(mean) in weights else None
+        if mean is None or var is None or moments is None:
             return call.compute()
-        weight, dims = weights[id(mean)], (0, *range(2, x.ndim))
-        batch_var, batch_mean = torch.var_mean(at_least_float32(x), dims, correction=0)
-        mean = torch.lerp(batch_mean.to(mean.dtype), mean, weight)
-        std = torch.lerp((batch_var + call.eps).sqrt().to(var.dtype), (var + call.eps).sqrt(), weight)
+        weight, count = weights[id(mean)], call.input.numel() // len(mean)
+        batch_std = (moments[1] * ((count - 1) / count) + call.eps).sqrt()
+        mean = torch.lerp(moments[0].to(mean.dtype), mean, weight)
+        std = torch.lerp(batch_std.to(var.dtype), (var + call.eps).sqrt(), weight)
         return call._replace(running_mean=mean, running_var=std**2, eps=0.0).compute()
 
     return batch_norm
