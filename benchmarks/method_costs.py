@@ -17,7 +17,8 @@ from ttpfl.core.torch_overrides import channels_last
 from ttpfl.evaluation.cost import plain_seconds
 from ttpfl.methods import SourceInfo
 
-LIMITS = dict.fromkeys(("t3a", "em", "em-online", "bbse", "lame"), 1.2) | {"tent": 3.5, "memo": 16 * 4.5}
+LIMITS = {"tent": 3.5, "memo": 16 * 4.5}
+LIMITS |= dict.fromkeys(("t3a", "em", "em-online", "bbse", "bbse-online", "lame"), 1.2)
 LIMITS |= dict.fromkeys(("atp-batch", "atp-online", "atp-params", "atp-stats"), 4.0)
 RATES = {"all": None, "params": "params", "stats": "stats"}
 

@@ -41,7 +41,7 @@ def test_names_are_those_of_the_registries() -> None:
         (["ttpfl", "train", "--dead"], ["--deadline"]),  # also options that --help leaves to --help-more
         (["ttpfl", "data", "show", "digits", "--shift", "f"], ["feature"]),
         (["ttpfl", "compare", "m.safetensors", "--methods", "none,em"], ["none,em", "none,em-online"]),
-        (["ttpfl", "methods", "b"], ["bbse", "bn-adapt"]),
+        (["ttpfl", "methods", "b"], ["bbse", "bbse-online", "bn-adapt"]),
         (["ttpfl", "run", "table1-cifar10-resnet18", "--preset", ""], ["paper", "cpu", "smoke"]),
     ],
 )

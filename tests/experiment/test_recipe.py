@@ -360,7 +360,7 @@ def test_what_a_recipe_leaves_open_is_shown(tmp_path: Path) -> None:
     for line in (
         'title = "own"', 'question = ""', 'kind = "comparison"', "seeds = [0]", 'shift = "label"',
         "# ratio = 51.0", "# validation = 0.2", "# partition is not set", '# augmentation = ""',
-        "# em = { iterations = 2, source_prior = false }",
+        "# em = { iterations = 2, source_prior = false, pseudo_counts = 0.0, temperature = 1.0 }",
     ):  # fmt: skip
         assert line in shown
     assert not any(line.endswith(" seed = 0") for line in shown)  # of clients, it follows from seeds

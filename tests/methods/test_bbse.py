@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -22,8 +24,15 @@ def nearest_distribution(point: np.ndarray) -> np.ndarray:
     return np.clip(point - high, 0, None)
 
 
-def by_the_rule(logits: Tensor, source: list[tuple[Tensor, Tensor]], soft: bool) -> Tensor:
-    """`source` has logits and labels."""
+def by_the_rule(
+    logits: Tensor,
+    source: list[tuple[Tensor, Tensor]],
+    soft: bool,
+    before: tuple[Tensor, ...] = (),
+    pseudo_counts: float = 0.0,
+    temperature: float = 1.0,
+) -> Tensor:
+    """`source` has logits and labels; `before` are the logits of earlier batches that count as well."""
 
     def guesses(logits: Tensor) -> np.ndarray:
         p = logits.softmax(1).numpy() if soft else np.eye(logits.shape[1])[logits.argmax(1).numpy()]
@@ -35,14 +44,18 @@ def by_the_rule(logits: Tensor, source: list[tuple[Tensor, Tensor]], soft: bool)
         for guess, label in zip(guesses(output), labels.tolist(), strict=True):
             confusion[:, label] += guess
     confusion = confusion / confusion.sum(0)
-    prior = nearest_distribution(np.linalg.pinv(confusion) @ guesses(logits).mean(0))
-    return logits + torch.from_numpy(np.log(0.999 * prior + 0.001 / classes)).float()
+    seen = torch.cat([*before, logits])
+    prior = nearest_distribution(np.linalg.pinv(confusion) @ guesses(seen).mean(0))
+    prior = (len(seen) * prior + pseudo_counts / classes) / (len(seen) + pseudo_counts)
+    return logits / temperature + torch.from_numpy(np.log(0.999 * prior + 0.001 / classes)).float()
 
 
+@pytest.mark.parametrize("config", [{}, {"pseudo_counts": 12.0, "temperature": 0.7}], ids=str)
 @pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("name", ["bbse", "bbse-online"])
 @pytest.mark.parametrize("network", ["cnn18", "groupnorm"])
-def test_the_rule(network: str, soft: bool) -> None:
-    model, method = frozen(network), methods.make("bbse", soft=soft)
+def test_the_rule(network: str, name: str, soft: bool, config: dict[str, float]) -> None:
+    model, method = frozen(network), methods.make(name, soft=soft, **config)
     data = [x * 4 for x, _ in batches(network, count=6, size=30)]  # so far apart that predictions differ
     draw = torch.Generator().manual_seed(2)
     other = torch.randint(CLASSES, (6, 30), generator=draw)  # labels are right for two thirds, or so
@@ -57,10 +70,40 @@ def test_the_rule(network: str, soft: bool) -> None:
     assert (
         source_info.summary["hard"].sum(0).tolist() == torch.cat([y for _, y in source]).bincount().tolist()
     )
-    adapter = method.adapter(model, source_info)
+    adapter, before = method.adapter(model, source_info), []
     for x in (data[0], data[1][:7], data[2][:1]):
-        expected = by_the_rule(model(x), [(model(x), y) for x, y in source], soft)
+        outputs = [(model(x), y) for x, y in source]
+        earlier = tuple(before) if name == "bbse-online" else ()
+        expected = by_the_rule(model(x), outputs, soft, earlier, **config)
         torch.testing.assert_close(adapter(x), expected, rtol=1e-3, atol=1e-3)
+        before.append(model(x))
+
+
+@pytest.mark.parametrize("config", [{}, {"soft": True, "source_prior": True, "pseudo_counts": 5.0}], ids=str)
+def test_online_the_first_batch_is_as_any_batch_and_later_ones_depend_on_all(config: dict[str, Any]) -> None:
+    balanced, shifted = torch.ones(3) / 3, torch.tensor([0.6, 0.3, 0.1])
+    model = gaussians.classifier(balanced)
+    stream = [gaussians.points(prior, 12, seed=2)[0] for prior in (balanced, shifted, shifted.flip(0))]
+    method, online = methods.make("bbse", **config), methods.make("bbse-online", **config)
+    source_info = SourceInfo(method.summary(model, [gaussians.points(balanced, 500)]))
+    alone, adapter = method.adapter(model, source_info), online.adapter(model, source_info)
+    assert torch.equal(adapter(stream[0]), alone(stream[0]))
+    rest = [adapter(x) for x in stream[1:]]
+    assert not torch.equal(rest[-1], alone(stream[-1]))
+    together = alone(torch.cat(stream))[-len(stream[-1]) :]
+    torch.testing.assert_close(rest[-1], together, rtol=1e-4, atol=1e-4)
+    adapter.reset()
+    assert torch.equal(adapter(stream[0]), alone(stream[0]))
+
+
+def test_with_many_pseudo_counts_nothing_changes() -> None:
+    source, target = torch.tensor([0.6, 0.3, 0.1]), torch.tensor([0.1, 0.3, 0.6])
+    model, (x, _) = gaussians.classifier(source), gaussians.points(target, 20)
+    for source_prior in (False, True):
+        method = methods.make("bbse", pseudo_counts=1e7, uniform=1e-9, source_prior=source_prior)
+        source_info = SourceInfo(method.summary(model, [gaussians.points(source, 500)]))
+        answer = method.adapter(model, source_info)(x)
+        torch.testing.assert_close(answer.log_softmax(1), model(x).log_softmax(1), rtol=1e-4, atol=1e-4)
 
 
 def authors_summary(model: nn.Module) -> Summary:

@@ -46,6 +46,40 @@ def test_online_uses_the_mean_of_the_priors_so_far() -> None:
     torch.testing.assert_close(adapter(stream[0]), first)
 
 
+@pytest.mark.parametrize("source", [None, [1.0, 9.0, 3.0, 5.0, 2.0]])
+@pytest.mark.parametrize("name", ["em", "em-online"])
+def test_pseudo_counts_and_temperature(name: str, source: list[float] | None) -> None:
+    """Probabilities, one sample after the other, in double precision."""
+    model = frozen("groupnorm").double()
+    stream = [x.double() for x, _ in batches("groupnorm")] + [batches("groupnorm")[0][0][:3].double()]
+    counts = torch.tensor(source or [1.0] * 5, dtype=torch.float64)
+    trained_on = 0.999 * counts / counts.sum() + 0.001 / 5
+    method = methods.make(name, source_prior=source is not None, pseudo_counts=6.0, temperature=0.7)
+    adapter = method.adapter(model, SourceInfo({"labels": counts}))
+    samples, total = 0, torch.zeros(5, dtype=torch.float64)
+    for x in stream:
+        posterior, prior = (model(x) / 0.7).softmax(1), trained_on
+        for _ in range(2):
+            rows = [row * prior / trained_on for row in posterior]
+            prior = torch.stack([row / row.sum() for row in rows]).mean(0)
+        if name == "em":
+            samples, total = 0, torch.zeros(5, dtype=torch.float64)
+        samples, total = samples + len(x), total + len(x) * prior
+        shrunk = (total + 6 * trained_on) / (samples + 6)
+        rows = [row * shrunk / trained_on for row in posterior]
+        torch.testing.assert_close(adapter(x), torch.stack([row / row.sum() for row in rows]).log())
+
+
+@pytest.mark.parametrize("name", ["em", "em-online"])
+def test_with_many_pseudo_counts_the_models_own_predictions_remain(name: str) -> None:
+    model, x = frozen("groupnorm"), batches("groupnorm")[0][0]
+    counts = torch.tensor([1.0, 9.0, 3.0, 5.0, 2.0])
+    for source_prior in (False, True):
+        method = methods.make(name, pseudo_counts=1e6, source_prior=source_prior)
+        answer = method.adapter(model, SourceInfo({"labels": counts}))(x)
+        torch.testing.assert_close(answer, model(x).log_softmax(1), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 def test_with_a_source_prior_the_first_step_is_the_models_own_posterior(iterations: int) -> None:
     """Saerens et al. (2002), equations 9 and 10, sample by sample, in double precision."""
@@ -99,6 +133,12 @@ def test_classes_that_nobody_has_and_sure_predictions() -> None:
         for source in (False, True):
             method = methods.make(name, source_prior=source)
             assert torch.isfinite(method.adapter(model, source_info)(x)).all()
+
+
+def test_results_from_before_there_were_pseudo_counts_stay_valid() -> None:
+    assert methods.make("em").identity() == {"iterations": 2, "source_prior": False}
+    changed = methods.make("em", temperature=0.7).identity()
+    assert changed == {"iterations": 2, "source_prior": False, "temperature": 0.7}
 
 
 def test_bad_settings() -> None:

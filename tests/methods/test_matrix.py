@@ -18,14 +18,14 @@ from ttpfl.methods import Adapter, SourceInfo, table
 
 # BatchNorm in front of images and of vectors; GroupNorm, and LayerNorm in a transformer.
 NETWORKS = ("cnn18", "groupnorm", "vit")
-# Methods that adapt nothing but the running statistics of BatchNorm; they refuse networks without.
-NEED_BATCH_NORM = ("atp-stats", "bn-adapt")
+# Methods that need running statistics of BatchNorm; they refuse networks without.
+NEED_BATCH_NORM = ("atp-stats", "bn-adapt", "oftta")
 REFUSED = [(method, network) for network in NETWORKS[1:] for method in NEED_BATCH_NORM]
 PAIRS = [(m, n) for n in NETWORKS for m in methods.names() if (m, n) not in REFUSED]
 # MEMO remembers nothing, but draws its augmentations anew each time.
 FORGETFUL = [(m, n) for m, n in PAIRS if not methods.get(m).stateful and m != "memo"]
 # Methods that act once in a while do so within the short streams of these tests.
-CONFIGS: dict[str, dict[str, object]] = {"rotta": {"capacity": 8}}
+CONFIGS: dict[str, dict[str, object]] = {"rotta": {"capacity": 8}, "rdumb": {"interval": 2}}
 
 
 def rates_for(model: nn.Module) -> dict[str, ttpfl.Rates]:
@@ -255,6 +255,11 @@ def test_every_hyper_parameter_has_limits(name: str) -> None:
         ("bbse", {"cutoff": 1.0}),
         ("em", {"source_prior": "no"}),
         ("em", {"iterations": None}),
+        ("em", {"pseudo_counts": -1.0}),
+        ("bbse-online", {"temperature": 0.0}),
+        ("oftta", {"shallow": 0.0}),
+        ("oftta", {"deep": 1.5}),
+        ("rdumb", {"interval": 0}),
         ("fixed-rates", {"mode": "offline"}),
     ],
     ids=str,

@@ -165,12 +165,12 @@ def test_a_method_that_learns_is_seen_over_as_many_batches_as_it_will_have(
 
 
 def test_large_grids_are_searched_one_by_one() -> None:
-    grid = {"noise": (0.3, 0.0), "shift": tuple(n / 10 for n in range(-9, 10)), "kind": ("b", "a")}
+    grid = {"noise": (0.3, 0.0), "shift": tuple(n / 20 for n in range(-18, 19)), "kind": ("b", "a")}
     found = tune("made-up", grid, Threshold(), SourceInfo(), clients(), workers=1)
     tried = [(row["noise"], row["shift"], row["kind"]) for row in found.table]
     assert tried[:2] == [(0.3, 0.0, "a"), (0.0, 0.0, "a")]  # the others at their defaults
-    assert tried[2:21] == [(0.0, shift, "a") for shift in grid["shift"]]
-    assert tried[21:] == [(0.0, 0.3, "b"), (0.0, 0.3, "a")]
+    assert tried[2:39] == [(0.0, shift, "a") for shift in grid["shift"]]
+    assert tried[39:] == [(0.0, 0.3, "b"), (0.0, 0.3, "a")]
     assert (found.best.noise, found.best.shift, found.best.kind) == (0.0, 0.3, "a")
     assert found.at_edge == ["noise"]
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner, Result
 
 import ttpfl
+from ttpfl import methods
 from ttpfl.cli import app
 from ttpfl.federation import LearnSettings, epsilon_of_rates
 from ttpfl.models import build, load_model
@@ -33,6 +34,10 @@ RUNS: dict[str, list[object]] = {
     "learn-private": ["--privacy", "central", "--noise", 5, "--clip", 0.01],
 }
 ROUNDS = 4
+GRIDS = {  # of version 0.1: a larger one is tuned over again, and may choose differently
+    "em": {"iterations": (1, 2, 5, 10, 100)},
+    "bbse": {"uniform": (0.001, 0.01, 0.1, 0.5, 0.9), "cutoff": (1e-6, 1e-3, 0.01, 0.03, 0.1)},
+}
 FIGURES = ("accuracy", "worst_decile", "difference", "harmed", "loss", "ece", "entropy")
 
 
@@ -50,6 +55,12 @@ def network(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
     """The network of the files, where the command line finds it as well."""
     monkeypatch.syspath_prepend(HERE)
     return build(ARCH, num_classes=3, image_size=8)
+
+
+@pytest.fixture(autouse=True)
+def grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, grid in GRIDS.items():
+        monkeypatch.setattr(methods.get(name), "grid", staticmethod(lambda grid=grid: grid))
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def compare(
     _check_distinct([method.name for method, _ in methods])
     clients, described, setting = evaluator.clients(), evaluator.described(), _setting(model, evaluator)
     jobs = [(number, client) for number in range(len(methods)) for client in clients]
-    heads = [[method.name, asdict(method), _hash_of(source_info)] for method, source_info in methods]
+    heads = [[method.name, method.identity(), _hash_of(source_info)] for method, source_info in methods]
     keys = [json.dumps([*heads[n], evaluator.target[client].id], sort_keys=True) for n, client in jobs]
     journal = Journal(run_dir, setting)
     missing = [index for index, key in enumerate(keys) if key not in journal.rows]

@@ -57,7 +57,7 @@ def method_inputs(config: Config, method: Method, rates: Config | None) -> Input
     """A method on a case's model, with rates that may be learned on another case."""
     return {
         "model": model_inputs(config),
-        "method": [method.name, asdict(method)],
+        "method": [method.name, method.identity()],
         **_code(type(method).__module__),
         "rates": None if rates is None else rates_inputs(rates),
         "test": asdict(config.test),

@@ -11,6 +11,8 @@ from ttpfl.methods import (  # noqa: F401  (importing registers)
     lame,
     memo,
     none,
+    oftta,
+    rdumb,
     rotta,
     sar,
     shot,

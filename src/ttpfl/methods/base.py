@@ -142,14 +142,27 @@ class Method(ABC):
         """The hyper-parameters that summaries depend on: equal keys mean equal summaries. Default: all."""
         return self if self.needs_source else None
 
+    def identity(self) -> dict[str, Any]:
+        """The hyper-parameters by which stored results are found: without neutral ones at their defaults."""
+        return {
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if not entry.metadata.get("neutral") or getattr(self, entry.name) != entry.default
+        }
+
     @classmethod
     def grid(cls) -> dict[str, tuple[Any, ...]]:
         """The values over which each hyper-parameter is tuned."""
         return {entry.name: entry.metadata["grid"] for entry in fields(cls) if entry.metadata.get("grid")}
 
 
-def tunable(default: T, help: str, grid: tuple[T, ...] = (), limit: Rule | None = None) -> T:
+def tunable(
+    default: T, help: str, grid: tuple[T, ...] = (), limit: Rule | None = None, neutral: bool = False
+) -> T:
     """A hyper-parameter with its help text, tuning grid and valid values.
+
+    If you add one to a method that is in use, and its default changes nothing, say `neutral=True`: results
+    that were stored before stay valid.
 
     >>> from ttpfl.methods.limits import whole_number
     >>> @dataclass(frozen=True)
@@ -161,7 +174,7 @@ def tunable(default: T, help: str, grid: tuple[T, ...] = (), limit: Rule | None 
         ...
     ttpfl.errors.MethodError: sides must be an integer of at least 2, got 1
     """
-    return field(default=default, metadata={"help": help, "grid": grid, "limit": limit})
+    return field(default=default, metadata={"help": help, "grid": grid, "limit": limit, "neutral": neutral})
 
 
 _methods: dict[str, type[Method]] = {}

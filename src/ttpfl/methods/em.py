@@ -9,7 +9,15 @@ from torch import Tensor, nn
 
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.methods.base import Adapter, Labelled, Method, SourceInfo, Summary, method, tunable
-from ttpfl.methods.prior import class_counts, estimate, smoothed, source_counts
+from ttpfl.methods.prior import (
+    class_counts,
+    estimate,
+    pseudo_counts,
+    smoothed,
+    source_counts,
+    temperature,
+    with_pseudo_counts,
+)
 from ttpfl.util.settings_kit import BOOLEAN, integer
 
 LOG_ZERO = torch.tensor(-math.inf)
@@ -22,7 +30,9 @@ class EM(Method):
 
     Each iteration sets the prior to the mean of the weighted predictions. This assumes a model trained on
     balanced classes. With `source_prior`, predictions are first divided by the source clients' label prior,
-    and EM starts from that prior.
+    and EM starts from that prior. `pseudo_counts` and `temperature` are additions to the paper: the first
+    mixes the estimate with the prior before EM, so that few samples do no harm; the second calibrates the
+    model, as Alexandari et al. (ICML 2020) recommend.
 
     Paper: Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
     Probabilities: A Simple Procedure", Neural Computation 2002.
@@ -34,6 +44,8 @@ class EM(Method):
     source_prior: bool = tunable(
         False, "divide by the source clients' label prior, as in the paper", limit=BOOLEAN
     )
+    pseudo_counts: float = pseudo_counts()
+    temperature: float = temperature()
 
     @property
     def needs_source(self) -> bool:
@@ -68,13 +80,17 @@ class _EM(Adapter):
 
     def adapt(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            start = at_least_float32(self.plain(batch)).log_softmax(1)
-            start = start - self._log_source.to(start)
+            logits = at_least_float32(self.plain(batch)) / self._config.temperature
+            start = logits.log_softmax(1) - self._log_source.to(logits)
             log_prior = estimate(start, self._config.iterations, self._log_source)
+            samples = len(start)
             if self._config.stateful:
                 self._log_total = log_prior = torch.logaddexp(
-                    self._log_total.to(start), log_prior + math.log(len(start))
+                    self._log_total.to(start), log_prior + math.log(samples)
                 )
+                samples = 1  # a sum over samples, not a mean
+            weight = self._config.pseudo_counts / samples
+            log_prior = with_pseudo_counts(log_prior, self._log_source, weight)
             return (start + log_prior).log_softmax(1)
 
     def reset(self) -> None:

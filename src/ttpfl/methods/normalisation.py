@@ -107,6 +107,35 @@ def with_prior(strength: float) -> BatchNorm:
     return batch_norm
 
 
+def by_depth(model: nn.Module, first: float, last: float) -> BatchNorm:
+    """BatchNorm whose stored statistics have a weight that grows exponentially with the layer's depth.
+
+    Means and standard deviations are mixed; the batch's variance is the biased one.
+
+    Args:
+        model: The network, whose modules are listed from shallow to deep.
+        first: The weight of the stored statistics in the first layer; the batch's have the rest.
+        last: The weight in the last layer.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    means = [layer.running_mean for layer in layers if layer.running_mean is not None]
+    growth = (last / first) ** (1 / max(len(means) - 1, 1))
+    weights = {id(mean): first * growth**depth for depth, mean in enumerate(means)}
+
+    def batch_norm(call: BatchNormCall) -> Tensor:
+        mean, var = call.running_mean, call.running_var
+        moments = batch_moments(nn.Identity(), call.input) if id(mean) in weights else None
+        if mean is None or var is None or moments is None:
+            return call.compute()
+        weight, count = weights[id(mean)], call.input.numel() // len(mean)
+        batch_std = (moments[1] * ((count - 1) / count) + call.eps).sqrt()
+        mean = torch.lerp(moments[0].to(mean.dtype), mean, weight)
+        std = torch.lerp(batch_std.to(var.dtype), (var + call.eps).sqrt(), weight)
+        return call._replace(running_mean=mean, running_var=std**2, eps=0.0).compute()
+
+    return batch_norm
+
+
 class RobustStatistics:
     """BatchNorm with a moving average of stored and batch statistics (RoTTA).
 

@@ -1,4 +1,4 @@
-"""Label priors: counted on source clients, estimated on a batch, smoothed."""
+"""Label priors: counted on source clients, estimated on target samples, smoothed."""
 
 import math
 
@@ -6,10 +6,33 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl.errors import MethodError
-from ttpfl.methods.base import Labelled, SourceInfo, Summary
+from ttpfl.methods.base import Labelled, SourceInfo, Summary, tunable
 from ttpfl.methods.none import NoAdaptation
+from ttpfl.util.settings_kit import NOT_NEGATIVE, POSITIVE
 
 UNIFORM = 0.001
+
+
+def pseudo_counts() -> float:
+    """The hyper-parameter that shrinks an estimated prior towards the one that training assumed."""
+    return tunable(
+        0.0,
+        "weight of the prior that the model was trained on, in samples; 0 uses only the estimate",
+        grid=(0.0, 10.0, 100.0, 1000.0),
+        limit=NOT_NEGATIVE,
+        neutral=True,
+    )
+
+
+def temperature() -> float:
+    """The hyper-parameter that calibrates logits before a prior is combined with them."""
+    return tunable(
+        1.0,
+        "logits are divided by it before a prior is added",
+        grid=(0.5, 0.7, 1.0, 1.4),
+        limit=POSITIVE,
+        neutral=True,
+    )
 
 
 def class_counts(model: nn.Module, batches: Labelled) -> Tensor:
@@ -123,3 +146,18 @@ def estimate(log_p: Tensor, iterations: int, log_first: Tensor) -> Tensor:
     for _ in range(iterations):
         log_prior = (log_p + log_prior).log_softmax(1).logsumexp(0) - math.log(len(log_p))
     return log_prior
+
+
+def with_pseudo_counts(log_prior: Tensor, log_source: Tensor, weight: float) -> Tensor:
+    """Add a source prior with a weight to an estimated prior of weight 1; the result is not normalised.
+
+    Args:
+        log_prior: The logarithm of the estimated prior.
+        log_source: The logarithm of the source prior, up to a constant; a scalar is a uniform prior.
+        weight: The weight of the source prior; 0 changes nothing.
+
+    >>> with_pseudo_counts(torch.tensor([0.9, 0.1]).log(), torch.tensor(0.0), 1.0).softmax(0)
+    tensor([0.7000, 0.3000])
+    """
+    log_source = log_source.to(log_prior).expand_as(log_prior).log_softmax(0)
+    return torch.logaddexp(log_prior, log_source + torch.tensor(weight).to(log_prior).log())

@@ -20,7 +20,7 @@ SourceInfoOf = Callable[[Method], SourceInfo]
 Config = dict[str, Any]
 Row = dict[str, Any]
 
-MOST = 36
+MOST = 80
 """The largest number of combinations to try; hyper-parameters of larger grids are tuned one by one."""
 
 
@@ -77,7 +77,7 @@ def tune(
     >>> streams = [(x, torch.tensor([0, 1]))]
     >>> result = tune("em", {"iterations": (1, 2)}, model, SourceInfo(), streams, workers=1)
     >>> result.best, result.at_edge
-    (EM(iterations=2, source_prior=False), [])
+    (EM(iterations=2, source_prior=False, pseudo_counts=0.0, temperature=1.0), [])
     >>> result.table[1]
     {'iterations': 2, 'accuracy': 1.0, 'clients': [1.0], 'error': ''}
     """

@@ -54,16 +54,18 @@ class EATA(Method):
     def summary(self, model: nn.Module, batches: Labelled) -> Summary:
         """The sum over batches of squared gradients, with the model's own predictions as labels."""
         with isolated():
-            return squared_gradients(_EATA(model, self, {}), batches)
+            return squared_gradients(SelectiveLearner(model, self, {}), batches)
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model with a new optimizer."""
         if self.needs_source and not source_info.summary.get(BATCHES):
             raise MethodError("eata needs the source clients' summaries: gather them, or set fisher=0")
-        return _EATA(model, self, source_info.summary if self.needs_source else {})
+        return SelectiveLearner(model, self, source_info.summary if self.needs_source else {})
 
 
-class _EATA(Learner):
+class SelectiveLearner(Learner):
+    """Minimises the entropy of selected samples; with a summary, it also limits the drift of parameters."""
+
     _mean: Tensor | None  # moving average of the predictions that counted
 
     def __init__(self, model: nn.Module, config: EATA, summary: Summary) -> None:
@@ -72,6 +74,7 @@ class _EATA(Learner):
         self._importance = importance(summary, self.learning) if summary else []
 
     def adapt(self, batch: Any) -> Tensor:
+        """Predict, then take a step."""
         logits = self.forward(batch, batch_statistics)
         entropy, p = entropies(logits), logits.detach().softmax(1)
         margin = self._config.margin * math.log(logits.shape[1])
@@ -88,5 +91,6 @@ class _EATA(Learner):
         return logits
 
     def reset(self) -> None:
+        """Restore the initial parameters, and forget optimizer and predictions."""
         super().reset()
         self._mean = None

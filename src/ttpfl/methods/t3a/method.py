@@ -37,13 +37,21 @@ class T3A(Method):
 
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """The model with its initial supports."""
-        return _T3A(model, self)
+        return PrototypeClassifier(model, self.layer, self.supports)
 
 
-class _T3A(Adapter):
-    def __init__(self, model: nn.Module, config: T3A) -> None:
+class PrototypeClassifier(Adapter):
+    """A last layer made of supports.
+
+    Args:
+        model: The user's model, which is copied.
+        layer: The name of the last linear layer; detected if empty.
+        keep: The number of supports to keep per class; None keeps all.
+    """
+
+    def __init__(self, model: nn.Module, layer: str, keep: int | None) -> None:
         super().__init__(model)
-        self._head, self._keep = Head(self.model, config.layer), config.supports
+        self._head, self._keep = Head(self.model, layer), keep
         rows = self._head.layer.weight.detach()
         classes, width = rows.shape
         with torch.no_grad():
@@ -51,9 +59,14 @@ class _T3A(Adapter):
             self._initial = empty.joined(rows, self._head.layer(rows), self._keep)
         self._supports = self._initial
 
+    def forward(self, batch: Any) -> Tensor:
+        """The logits of the model, whose features are classified; an error if they are not finite."""
+        return self.plain(batch)
+
     def adapt(self, batch: Any) -> Tensor:
+        """Add the features to the supports and classify them."""
         with torch.no_grad():
-            features, logits = self._head.features_and_logits(batch, self.plain)
+            features, logits = self._head.features_and_logits(batch, self.forward)
             supports = self._supports.joined(features, logits, self._keep)
             features = at_least_float32(features)
             logits = check_finite(features @ F.normalize(supports.sums, dim=1).to(features.dtype).T)
@@ -61,4 +74,5 @@ class _T3A(Adapter):
         return logits
 
     def reset(self) -> None:
+        """Restore the initial supports."""
         self._supports = self._initial
