@@ -196,10 +196,16 @@ class Prediction(TypedDict):
 
 
 class Image(TypedDict):
-    """An image (`size` is height and width, `rgb` its bytes in base64) before and after adaptation."""
+    """A sample before and after adaptation.
 
-    size: list[int]
-    rgb: str
+    An image has a `size` (height and width) and `rgb` (its bytes in base64), a signal the normalised values
+    of its `channels`, and a row of a table those of its `features`.
+    """
+
+    size: NotRequired[list[int]]
+    rgb: NotRequired[str]
+    channels: NotRequired[list[list[float]]]
+    features: NotRequired[list[float]]
     label: str
     before: Prediction
     after: Prediction
