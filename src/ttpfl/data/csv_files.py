@@ -47,15 +47,15 @@ class Table(NamedTuple):
         return values
 
 
-def read_csv(path: Path) -> Table:
-    """Read a CSV file whose first line has the names of the columns."""
+def read_csv(path: Path, names: Sequence[str] | None = None) -> Table:
+    """Read a CSV file whose first line has the names of the columns, unless `names` are given."""
     content = read_bytes(path, ARRAYS)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text ({error}): save it again as UTF-8") from None
     rows = _rows(path, text)
-    names = next(rows, None)
+    names = next(rows, None) if names is None else names
     if not names:
         raise DataError(f"{path} is empty: its first line must have the names of the columns")
     if repeated := sorted({name for name in names if names.count(name) > 1}):

@@ -1,7 +1,7 @@
 """Clients that exist by themselves, such as persons, hospitals or devices, and how to hold some out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,7 +32,8 @@ class NaturalConfig:
     """
 
     held_out: str | list[str] | None = None
-    """Names of the target clients, as a list or separated by commas; None takes those of a fold."""
+    """Names of the target clients, or of a group of them, as a list or separated by commas; None takes those
+    of a fold."""
     folds: Annotated[int, integer(2)] = 5
     """Parts into which clients are dealt, the same for every seed; each client is a target client in one."""
     fold: Annotated[int, integer(0)] = 0
@@ -69,6 +70,8 @@ class NaturalClients(Described):
 
     clients: Mapping[str, ClientData]
     info: DatasetInfo
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names of several clients, such as the usual test patients; `held_out` takes them too."""
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -86,9 +89,9 @@ class NaturalClients(Described):
         if config.held_out is None:
             held_out = _fold(labelled, config.folds, config.fold)
         else:
-            held_out = list(config.held_out)
-            for name in held_out:
-                check_known("client", name, self.clients, DataError, f"of {self.info.name}")
+            for name in config.held_out:
+                check_known("client", name, [*self.groups, *self.clients], DataError, f"of {self.info.name}")
+            held_out = [one for name in config.held_out for one in self.groups.get(name, [name])]
         new = {*held_out, *(self.clients.keys() - labelled)}
         source = {name: client for name, client in self.clients.items() if name not in new}
         target = {name: client for name, client in self.clients.items() if name in new}
