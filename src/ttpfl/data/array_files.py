@@ -57,6 +57,13 @@ def read_recording(path: Path) -> Recording:
     return Recording(x, y.astype(np.int64), client, _scale(arrays, path), _classes(arrays, path))
 
 
+def read_samples(path: Path) -> NDArray[Any]:
+    """The samples `x` of an npz file, or of an npy file, which is memory-mapped."""
+    if path.suffix.lower() == ".npy":
+        return _read_npy(path, mapped=True)
+    return read_recording(path).x
+
+
 def _scale(arrays: dict[str, NDArray[Any]], path: Path) -> float:
     scale = arrays.get("scale", np.ones(()))
     if scale.dtype.kind not in NUMBERS or scale.size != 1 or not np.isfinite(scale).all() or not scale.any():

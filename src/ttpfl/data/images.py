@@ -64,6 +64,8 @@ class DatasetInfo:
     """Shape of a sample that is not an image: (features,), (channels, time) or (channels, height, width)."""
     scale: float = 1.0
     """Factor from stored values to physical units. It has no effect on images."""
+    features: tuple[str, ...] = ()
+    """Names of the features of a table, in order."""
     missing: str = "error"
     """What NaN means: "error", or "mean" for a missing value that the mean of its channel replaces."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -55,7 +55,31 @@ Samples: TypeAlias = NDArray[Any] | Rows
 """The samples of one client: the first dimension counts them."""
 
 
-def as_input(samples: NDArray[Any], info: DatasetInfo) -> Tensor:
+class InputFormat(Protocol):
+    """How stored samples become inputs; `DatasetInfo` and `ttpfl.models.Signature` have it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a sample; empty for images."""
+
+    @property
+    def scale(self) -> float:
+        """Factor before normalisation."""
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Mean of each channel."""
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """Standard deviation of each channel."""
+
+    @property
+    def missing(self) -> str:
+        """What NaN means."""
+
+
+def as_input(samples: NDArray[Any], info: InputFormat) -> Tensor:
     """Normalised samples for a network.
 
     >>> from ttpfl.data.client_arrays import own_info

@@ -32,6 +32,7 @@ _SHAPE = Rule(
 )
 _SCALE = Rule("a number other than 0", lambda value: NUMBER.holds(value) and value != 0)
 _MISSING = one_of("error", "mean")
+_FEATURES = Rule("a list of names", lambda names: all(isinstance(name, str) for name in names))
 
 
 def _numbers(count: int, positive: bool = False) -> Rule:
@@ -74,9 +75,11 @@ class Signature:
     """Factor from stored values to those that are normalised."""
     missing: str = "error"
     """What NaN means: "error", or "mean" for the mean of its channel."""
+    features: tuple[str, ...] = ()
+    """Names of the columns of a table that are the inputs, in order."""
 
     def __post_init__(self) -> None:
-        for name in ("classes", "image_size", "mean", "std", "shape"):
+        for name in ("classes", "image_size", "mean", "std", "shape", "features"):
             value = getattr(self, name)
             LIST.check(ModelError, **{name: value})
             object.__setattr__(self, name, tuple(value))  # the card of a file has lists
@@ -86,6 +89,7 @@ class Signature:
             _SIZE.check(ModelError, image_size=self.image_size)
         _SCALE.check(ModelError, scale=self.scale)
         _MISSING.check(ModelError, missing=self.missing)
+        _FEATURES.check(ModelError, features=self.features)
         channels = self.input_shape[0]
         _numbers(channels).check(ModelError, mean=self.mean)
         _numbers(channels, positive=True).check(ModelError, std=self.std)
@@ -115,7 +119,8 @@ class Signature:
         ('cat',)
         """
         required = {field.name: card[field.name] for field in fields(cls) if field.default is MISSING}
-        return cls(**required, **{name: card[name] for name in ("shape", "scale", "missing") if name in card})
+        optional = ("shape", "scale", "missing", "features")
+        return cls(**required, **{name: card[name] for name in optional if name in card})
 
     @classmethod
     def of(cls, info: "DatasetInfo") -> Self:
@@ -126,7 +131,7 @@ class Signature:
         (224, 224)
         """
         size = (info.image_size, info.mean, info.std)
-        return cls(info.classes, *size, info.shape, info.scale, info.missing)
+        return cls(info.classes, *size, info.shape, info.scale, info.missing, info.features)
 
     def check_fits(self, model: nn.Module) -> None:
         """Raise a ModelError unless the model accepts such inputs and has one logit per class.

@@ -36,6 +36,7 @@ HEART = DatasetInfo(
     defaults={"folds": 4},
     natural=True,
     shape=(len(FEATURES),),
+    features=FEATURES,
     missing="mean",
 )
 

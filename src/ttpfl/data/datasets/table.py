@@ -56,7 +56,8 @@ def table(
     numbers = {name: number for number, name in enumerate(known)} | dict.fromkeys(EMPTY, UNKNOWN)
     y = np.array([find("label", text, numbers, DataError, f"in {path.name}") for text in labels], np.int64)
     clients = by_client(rows.numbers(names), y, np.array(sites))
-    return NaturalClients(clients, completed(replace(TABLE, missing=missing), clients.values(), known))
+    info = replace(TABLE, missing=missing, features=tuple(names))
+    return NaturalClients(clients, completed(info, clients.values(), known))
 
 
 def _sorted(names: set[str]) -> tuple[str, ...]:
