@@ -18,6 +18,7 @@ from typer.main import get_command
 from ttpfl.cli import app
 from ttpfl.core import rates_file
 from ttpfl.data import manifest
+from ttpfl.data.natural_clients import NaturalConfig
 from ttpfl.data.population_config import PopulationConfig
 from ttpfl.evaluation import rows
 from ttpfl.experiment import run, store
@@ -95,7 +96,8 @@ def _all(command: Any) -> Iterator[Any]:
 
 
 def _section(name: str, kind: type[Any]) -> str:
-    rows = [row for cls in ((Data, PopulationConfig) if kind is Data else (kind,)) for row in _rows(cls)]
+    kinds = (Data, PopulationConfig, NaturalConfig) if kind is Data else (kind,)
+    rows = [row for cls in kinds for row in _rows(cls)]
     return "\n".join([f"### [{name}]", "", "| key | default | meaning |", "| --- | --- | --- |", *rows, ""])
 
 

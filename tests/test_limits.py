@@ -246,7 +246,9 @@ def test_a_label_far_above_the_others_is_no_class(tmp_path: Path, highest: int) 
     folder = write_labels(tmp_path, [0, 1, 2, highest])
 
     def attempt() -> None:
-        with pytest.raises(DataError, match=f"the highest label is {highest}, but no image has the label 3 "):
+        with pytest.raises(
+            DataError, match=f"the highest label is {highest}, but no sample has the label 3 "
+        ):
             ttpfl.data.load("arrays", folder)
 
     assert peak_of(attempt) < 2**23
@@ -255,7 +257,7 @@ def test_a_label_far_above_the_others_is_no_class(tmp_path: Path, highest: int) 
 def test_classes_that_do_not_occur_can_be_listed(tmp_path: Path) -> None:
     folder = write_labels(tmp_path, [0, 2])
     with pytest.raises(
-        DataError, match=r"no image has the label 1 .* list all classes with the option classes"
+        DataError, match=r"no sample has the label 1 .* list all classes with the option classes"
     ):
         ttpfl.data.load("arrays", folder)
     assert ttpfl.data.load("arrays", folder, classes=["a", "b", "c"]).info.classes == ("a", "b", "c")

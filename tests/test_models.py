@@ -1,6 +1,7 @@
 """The model factories and the files they read."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from safetensors.torch import save_file
 
 import ttpfl
 from tests.helpers.real_data import SHARED, needed
+from ttpfl.errors import ModelError
+from ttpfl.models import Signature, build
+from ttpfl.models.build import arguments_for
 
 # The state keys of torchvision's ResNets begin and end like this (torchvision 0.2x documentation).
 KEYS_18 = ["conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"]
@@ -125,3 +129,32 @@ def test_a_file_does_not_decide_which_files_are_read(tmp_path: Path) -> None:
     ttpfl.models.save_model(own, model, build=build)
     with pytest.raises(ttpfl.ModelError, match="names the file"):
         ttpfl.models.load_model(own)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "wrong"),
+    [("signal_cnn", (3, 20), (3, 4)), ("mlp", (13,), None), ("sequence_transformer", (2, 50), (13,))],
+)
+def test_networks_for_other_data_than_images(
+    name: str, shape: tuple[int, ...], wrong: tuple[int, ...] | None
+) -> None:
+    """They take samples of their shape only, and all their tensors can move."""
+    arguments = arguments_for(name, 4, (0, 0), shape)
+    model = build(**arguments).eval()
+    signature = Signature(tuple("abcd"), (0, 0), (0.0,) * shape[0], (1.0,) * shape[0], shape)
+    signature.check_fits(model)
+    assert {key for key, _ in model.named_parameters()} <= {*ttpfl.Rates.zeros(model).names}
+    if wrong is not None:
+        with pytest.raises(ModelError, match="samples have shape"):
+            build(**{**arguments, "input_shape": wrong})
+    with pytest.raises(ModelError, match=r"does not accept samples of .*|there are 4 classes"):
+        replace(signature, shape=(5, *shape), mean=(0.0,) * 5, std=(1.0,) * 5).check_fits(model)
+
+
+def test_samples_like_square_images_fit_networks_for_images() -> None:
+    arguments = arguments_for("shallow_cnn", 4, (0, 0), (1, 20, 20))
+    assert build(**arguments).conv1.in_channels == 1
+    network = build(**arguments_for("resnet18", 4, (0, 0), (3, 128))).eval()
+    signature = Signature(tuple("abcd"), (0, 0), (0.0,) * 3, (1.0,) * 3, (3, 128))
+    with pytest.raises(ModelError, match="does not accept samples of 3x128"):
+        signature.check_fits(network)

@@ -82,6 +82,11 @@ def _predictions(
     signature: Signature,
 ) -> Iterator[Prediction]:
     logits = check_finite(predictor(as_tensor(np.stack(pixels), signature.mean, signature.std)))
+    return predictions(logits, names, signature)
+
+
+def predictions(logits: Tensor, names: list[str], signature: Signature) -> Iterator[Prediction]:
+    """The predicted class of each named sample."""
     probabilities = logits.double().softmax(1)
     classes = probabilities.argmax(1)
     for name, row, index in zip(names, probabilities.tolist(), classes.tolist(), strict=True):

@@ -140,7 +140,7 @@ def test_predictions_that_collapse_into_one_class(place: Path, count: int) -> No
         model.linear5.bias.copy_(torch.tensor([0.0, 1e4]))
     save_model(place / "one.safetensors", model, build=HOW, signature=vars(SIGNATURE))
     result = invoke("personalize", "many", "--model", "one.safetensors")
-    said = f"warning: all {count} images were given the same class, 'bee'"
+    said = f"warning: all {count} samples were given the same class, 'bee'"
     assert result.exit_code == 0
     assert (said in result.stderr) == (count >= 100)
 

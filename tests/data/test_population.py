@@ -511,7 +511,7 @@ def test_what_own_clients_need() -> None:
     assert y is not None
     lonely = ClientArrays({**data.source, "hut": ClientData(x[:1], y[:1])}, data.target, data.info)
     with pytest.raises(
-        DataError, match="source client 'hut' has 1 image, but needs at least one for training"
+        DataError, match="source client 'hut' has 1 sample, but needs at least one for training"
     ):
         federate(lonely)
     no_targets = federate(ClientArrays(data.source, {}, data.info))

@@ -1,15 +1,20 @@
 """The picture of a population, read back from its pixels."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
+from tests.helpers.persons import write_signals, write_table
 from ttpfl.data import dataset_info, federate
 from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
 from ttpfl.data.federate import Federated
+from ttpfl.data.images import DatasetInfo
 from ttpfl.data.show import show, varied
+from ttpfl.data.show_samples import draw_samples
 
 COLOURS = [(200, 30, 30), (30, 200, 30), (30, 30, 200), (200, 200, 30)]
 
@@ -122,3 +127,45 @@ def test_old_picture_survives_an_error(
         show(made, path)
     assert path.read_bytes() == b"old"
     assert sorted(found.name for found in tmp_path.iterdir()) == ["clients.png", "data"]
+
+
+def info_of(*shape: int) -> DatasetInfo:
+    mean, std = (2.0,) * shape[0], (0.5,) * shape[0]
+    return replace(dataset_info("arrays"), shape=shape, mean=mean, std=std, classes=("a", "b"))
+
+
+def test_signals_are_lines_within_four_deviations() -> None:
+    ax = Figure().subplots()
+    x = np.stack([[[2.0, 4.0, 0.0]], [[2.5, 99.0, -99.0]]])  # two signals of one client
+    centres, words = draw_samples(ax, [x, x[:1]], info_of(1, 3), columns=10)
+    assert (centres, words) == ([0.5, 1.5], "some signals")
+    first, second, other = (line.get_ydata() for line in ax.lines)
+    assert np.allclose(first, [0.5, 0.05, 0.95])  # the mean, four deviations above and below
+    assert np.allclose(second, [0.5 - 0.45 / 4, 0.05, 0.95])  # cut off at the edges
+    assert np.allclose(other, first + 1)
+    assert ax.get_ylim() == (2, 0)
+
+
+def test_tables_are_quantiles_of_each_feature() -> None:
+    ax = Figure().subplots()
+    x = np.stack([np.linspace(1, 3, 101), np.full(101, 2.5)], 1)
+    centres, words = draw_samples(ax, [x], info_of(2), columns=10)
+    assert (centres, "quantiles" in words) == ([0.5], True)
+    (median,) = (line.get_ydata() for line in ax.lines if line.get_marker() == "_")
+    assert np.allclose(median, [0.5, 0.5 - 0.45 / 4])
+    heights = [bar.get_height() for bar in ax.patches]
+    assert np.allclose(heights, [-0.45 * 2 / 4, 0])  # the middle half is two deviations wide
+
+
+def test_every_kind_of_data_can_be_shown(tmp_path: Path) -> None:
+    write_signals(tmp_path / "signals")
+    write_table(tmp_path / "table" / "table.csv")
+    x = np.random.default_rng(0).normal(size=(30, 1, 12, 9))
+    (tmp_path / "spectra").mkdir()
+    np.savez(tmp_path / "spectra" / "data.npz", x=x, y=np.arange(30) % 2, client=np.repeat([1, 2, 3], 10))
+    for kind, name, choices in (
+        ("signals", "arrays", {}), ("table", "table", {}), ("spectra", "arrays", {"folds": 3}),
+    ):  # fmt: skip
+        show(federate(name, data_dir=tmp_path / kind, **choices), tmp_path / f"{kind}.png")
+        sheet = pixels(tmp_path / f"{kind}.png")
+        assert (sheet[:, : sheet.shape[1] // 2] < 200).any(2).sum() > 1000  # something is drawn on the left

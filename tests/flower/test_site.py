@@ -14,9 +14,11 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
+import ttpfl
 from tests.helpers.flower.in_process import BUILD, arrays_of, begin_model, call, make_site
+from tests.helpers.persons import signals
 from ttpfl.core.network import weights_hash
-from ttpfl.errors import FederationError, RefusedError
+from ttpfl.errors import DataError, FederationError, RefusedError
 from ttpfl.federation import LearnSettings, TrainSettings
 from ttpfl.federation.common.state_vector import layout_of, pack
 from ttpfl.federation.privacy.accountant import epsilon_of
@@ -26,6 +28,7 @@ from ttpfl.flower.model_store import card_of
 from ttpfl.flower.policy import Budget, Policy
 from ttpfl.flower.replies import failure_of
 from ttpfl.flower.site import Site
+from ttpfl.flower.site_work import client_of
 from ttpfl.models import build
 from ttpfl.util.checksum import sealed
 
@@ -527,3 +530,25 @@ def test_a_reason_of_a_site_is_one_line() -> None:
     message = Message(RecordDict(), 7, "train")
     reply = Message(Error(FAILED, "the disk is full\nround 3: all is well\u200b"), reply_to=message)
     assert failure_of(reply) == "the disk is full\\u000around 3: all is well\\u200b"
+
+
+def test_a_site_with_signals(tmp_path: Path) -> None:
+    """Normalised by the numbers in site.toml, never by the site's own."""
+    arrays = signals(persons=1, samples=60)
+    path = make_site(tmp_path / "north", "north", 0, "mean = [0.5, 0.0]\nstd = [2.0, 1.0]\nscale = 0.001\n")
+    x = np.array(arrays["x"])
+    np.savez(path.parent / "data/source/own.npz", x=x, y=arrays["y"])
+    client = client_of(Site.read(path), outputs=3)
+    expected = (x[client.train_ids] * 0.001 - [[0.5], [0.0]]) / [[2.0], [1.0]]
+    assert np.allclose(client.train().x, expected, atol=1e-6)
+    arguments = {"name": "signal_cnn", "num_classes": 3, "input_shape": [2, 16]}
+    network = build(**arguments).eval()
+    card = card_of(network, arguments)
+    assert not ask(path, model_records(card, network.state_dict()), "query.model").has_error()
+    length = len(ttpfl.Rates.zeros(network).values)
+    task = replace(task_for(network), model=card.hash, fingerprint=card.fingerprint)
+    reply = ask(path, task_records(task, torch.zeros(length)))
+    assert arrays_of(reply)["arrays/vector"].shape == (length,)
+    path.write_text('name = "north"\n')
+    with pytest.raises(DataError, match=r"give mean and std in site\.toml, the same at every site"):
+        client_of(Site.read(path), outputs=3)

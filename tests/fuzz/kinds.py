@@ -20,12 +20,16 @@ from tests.fuzz.mutations import (
     toml_changed,
     zip_changed,
 )
+from tests.helpers.persons import CLASSES, signals, write_table
 from ttpfl.cli.foreign import model_in
 from ttpfl.core.network import weights_hash
 from ttpfl.core.rates import Rates
+from ttpfl.data import load as load_data
+from ttpfl.data.array_files import read_recording
 from ttpfl.data.manifest import Manifest, made_with
 from ttpfl.data.manifest import read as read_manifest
 from ttpfl.data.storage import read_images
+from ttpfl.data.wfdb_files import read_record
 from ttpfl.evaluation.rows import head_line, read_rows, row_line
 from ttpfl.experiment.complete import complete
 from ttpfl.experiment.recipe import read as read_recipe
@@ -201,6 +205,33 @@ def _read_npz(path: Path) -> Any:
     return x.tolist(), None if y is None else y.tolist()
 
 
+def _persons(path: Path) -> None:
+    np.savez_compressed(path, **signals(persons=2, samples=6), classes=np.array(CLASSES))
+
+
+def _read_persons(path: Path) -> Any:
+    x, y, client, scale, classes = read_recording(path)
+    return x.tolist(), y.tolist(), None if client is None else client.tolist(), scale, classes
+
+
+def _read_table(path: Path) -> Any:
+    clients = load_data("table", path.parent, missing="mean").clients
+    return {
+        name: (np.asarray(x).tolist(), None if y is None else y.tolist()) for name, (x, y) in clients.items()
+    }
+
+
+def _record(path: Path) -> None:
+    path.with_name("7.hea").write_text("7 1 360 8\n7.dat 212 200 11 1024 995 0 0 MLII\n")
+    path.with_name("7.dat").write_bytes(bytes(range(12)))
+    path.write_bytes(bytes([10, 4, 5, 20, 0, 236, 0, 0, 9, 0, 0, 4, 0, 0]))
+
+
+def _read_beats(path: Path) -> Any:
+    record = read_record(path.with_name("7.hea"))
+    return record.places.tolist(), record.symbols, record.signals.tolist()
+
+
 SAFE, JSON = (damaged, damaged, header_changed), (damaged, json_changed)
 KINDS = [
     Kind("model", "model.safetensors", _model, _read_model, SAFE),
@@ -225,4 +256,7 @@ KINDS = [
     Kind("comparison, resealed", "results.json", _comparison, _shown_results, (json_resealed,), own=True),
     Kind("recipe", "own.toml", _recipe, _read_recipe, (damaged, toml_changed), own=True),
     Kind("npz", "own.npz", _npz, _read_npz, (damaged, zip_changed)),
+    Kind("persons", "data.npz", _persons, _read_persons, (damaged, zip_changed)),
+    Kind("beats", "7.atr", _record, _read_beats, (damaged,), own=True),  # the format has no checksum
+    Kind("table", "table.csv", write_table, _read_table, (damaged,), own=True),
 ]  # fmt: skip

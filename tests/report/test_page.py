@@ -186,7 +186,7 @@ def test_findings_where_methods_are_equal() -> None:
 
 def test_findings_of_a_single_method() -> None:
     best, gain, _ = said(made_up.with_accuracies(("a", "b"), none=[0.4, 0.6]))
-    assert best.startswith("Only none was run in 2 cases, with an accuracy of 50.00")
+    assert best.startswith("Only none was run in 2 cases, with a mean accuracy of 50.00")
     assert gain == "No method was run with adaptation, so there is no gain to report."
 
 

@@ -48,7 +48,7 @@ def download(name: Name, data_dir: DataDir = None, option: Options = None) -> No
 @app.command()
 @with_groups()
 def show(name: Name, clients: ClientOptions, seed: Seed = None, out: Picture = Path("clients.png")) -> None:
-    """Plot clients: sample images and class counts."""
+    """Plot clients: some samples and class counts."""
     from ttpfl.data.show import show as draw
 
     draw(_federate(name, clients, seed), out)
@@ -65,17 +65,20 @@ def corruptions(
     out: Picture = Path("corruptions.png"),
 ) -> None:
     """Plot all corruptions at their five severities."""
+    import numpy as np
+
     from ttpfl.data.extras import extra
-    from ttpfl.data.images import Images
-    from ttpfl.data.registry import load
+    from ttpfl.data.registry import first_samples, load
     from ttpfl.errors import DataError
 
     loaded = load(name, data_dir, **options(option or ()))
-    images = loaded.x if isinstance(loaded, Images) else next(iter(loaded.source.values())).x
+    if loaded.info.shape:
+        raise DataError(f"the samples of {name} are no images: only images can be corrupted")
+    images = first_samples(loaded)
     number = len(images) // 2 if image is None else image
     if number >= len(images):
         raise DataError(f"--image is {image}, but {name} has {len(images)} images: 0 to {len(images) - 1}")
-    extra("ttpfl.data.corruptions.sheet").contact_sheet(images[number], out, seed)
+    extra("ttpfl.data.corruptions.sheet").contact_sheet(np.asarray(images)[number], out, seed)
     typer.echo(f"{out} written")
 
 

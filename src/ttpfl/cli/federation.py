@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ttpfl.federation.checkpoints.callbacks import Callback
     from ttpfl.federation.checkpoints.progress import Advance
 
-SITE_NAMES = "engine federation deadline longest classes image_size"
+SITE_NAMES = "engine federation deadline longest classes image_size input_shape"
 CHECK_NAMES = "eval_every patience check checkpoint_every keep tensorboard"
 
 
@@ -58,7 +59,8 @@ def train(
     model: Annotated[
         str,
         option(
-            "Network: shallow_cnn, resnet18, resnet50 or package.module:function.",
+            "Network: shallow_cnn, resnet18, resnet50, signal_cnn, mlp, sequence_transformer or "
+            "package.module:function.",
             complete=completion.models,
         ),
     ] = "shallow_cnn",
@@ -98,10 +100,13 @@ def _train_here(
     building, training = numbered("building clients", "training the model")
     clients = _clients(data, data_dir, run.out, building)
     info = clients.population.info
-    build = arguments_for(model, len(info.classes), info.image_size)
+    build = arguments_for(model, len(info.classes), info.image_size, info.shape)
+    initial = _initial(build, weights, settings.seed)
+    if info.shape:
+        Signature.of(info).check_fits(deepcopy(initial).eval())
     with resumable_command(), progress(training, "round") as advance:
         trained = train(
-            _initial(build, weights, settings.seed),
+            initial,
             clients.population.source,
             settings,
             run_dir=run.out,

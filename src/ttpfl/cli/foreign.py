@@ -50,7 +50,7 @@ def model_in(
     if missing:
         raise ModelError(f"{path} does not describe its model: add {' '.join(map(option_name, missing))}")
     signature = Signature.read(parts)
-    build = arguments_for(arch, len(signature.classes), signature.image_size) if arch else {}
+    build = arguments_for(arch, len(signature.classes), signature.image_size, signature.shape) if arch else {}
     model, card = trained_model(path, arch, **build)
     signature.check_fits(model)
     return model, signature, card

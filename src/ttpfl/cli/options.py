@@ -70,7 +70,9 @@ class ClientOptions:
     shift: Annotated[
         str | None, option("Shift: none, feature, label, hybrid or domain.", "hybrid", completion.shifts)
     ] = None
-    held_out: Annotated[str | None, option("Target domain, for --shift domain.", False)] = None
+    held_out: Annotated[
+        str | None, option("Target domain, for --shift domain; or names of target clients.", False)
+    ] = None
     set_: Annotated[
         list[str] | None, pair_option("--set", "Set a population option (see `ttpfl data info`).")
     ] = None

@@ -1,4 +1,4 @@
-"""`ttpfl personalize`: predictions for unlabelled images, from folders or a pipe."""
+"""`ttpfl personalize`: predictions for unlabelled images, from folders or a pipe, and for other samples."""
 
 import os
 import sys
@@ -42,7 +42,11 @@ class OutputOptions:
 @with_groups({"For weights that `ttpfl train` did not write": "arch classes image_size mean std"})
 def personalize(
     images: Annotated[
-        list[str], argument("Image files or folders (searched recursively). - reads paths from stdin.")
+        list[str],
+        argument(
+            "Image files or folders (searched recursively). - reads paths from stdin. For a model of "
+            "signals or tables: npz, npy or CSV files."
+        ),
     ],
     model: Annotated[Path, option("Model file of `ttpfl train`, or any weights file.", dir_okay=False)],
     weights: WeightsOptions,
@@ -58,27 +62,32 @@ def personalize(
     ] = None,
     batch_size: Annotated[int, option("Batch size.", min=1)] = 20,
 ) -> None:
-    """Classify unlabelled images while adapting to them.
+    """Classify unlabelled images or other samples while adapting to them.
 
     Prints path, class and confidence of each image. Unreadable images are reported on stderr and
     skipped; it is an error only if none can be read.
     """
     from ttpfl.folder_stream import predict_pictures
+    from ttpfl.sample_stream import predict_samples
 
     if mode is not None and rates is None:
         raise typer.BadParameter("nothing adapts without --rates", param_hint="--mode")
     network, signature, card = model_in(model, **vars(weights))
     _warn_of_chance(model, card)
     predictor = _predictor(network, rates, mode or "online")
-    paths = _announce_resizing(_paths(images), signature.image_size)
-    stream = predict_pictures(predictor, paths, signature, batch_size)
+    stream: Iterable[Prediction | Unreadable]
+    if signature.shape:
+        stream = predict_samples(predictor, images, signature, batch_size)
+    else:
+        paths = _announce_resizing(_paths(images), signature.image_size)
+        stream = predict_pictures(predictor, paths, signature, batch_size)
     labels, unreadable = _write_all(stream, signature.classes, output, images)
     done = labels.total()
     if unreadable:
         warn(f"{unreadable} of {done + unreadable} images could not be read")
     if done >= MANY and len(labels) == 1:
         advice = "check the model and its --mean and --std" if rates is None else "compare without --rates"
-        warn(f"all {done} images were given the same class, {next(iter(labels))!r}: {advice}")
+        warn(f"all {done} samples were given the same class, {next(iter(labels))!r}: {advice}")
 
 
 def _write_all(

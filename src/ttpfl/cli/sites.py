@@ -79,11 +79,25 @@ class TrainSiteOptions(SiteOptions):
         int | None, option("Image size at the sites, in pixels.", min=1, metavar="INTEGER")
     ] = None
 
+    input_shape: Annotated[
+        str | None,
+        option("Shape of samples at the sites that are no images, such as 3x128.", metavar="SIDES"),
+    ] = None
+
     def network(self, name: str) -> dict[str, Any]:
-        """How to build the network `name` for the sites' images."""
-        if self.classes is None or self.image_size is None:
-            raise typer.BadParameter("--engine flower needs --classes and --image-size")
-        return {"name": name, "num_classes": self.classes, "image_size": self.image_size}
+        """How to build the network `name` for the sites' samples."""
+        from ttpfl.models.build import arguments_for
+
+        if self.classes is None or (self.image_size is None) == (self.input_shape is None):
+            raise typer.BadParameter(
+                "--engine flower needs --classes, and --image-size or --input-shape for other samples"
+            )
+        if self.image_size is not None:
+            return {"name": name, "num_classes": self.classes, "image_size": self.image_size}
+        sides = str(self.input_shape).split("x")
+        if not all(side.isdecimal() and 0 < int(side) < 10**6 for side in sides):
+            raise typer.BadParameter(f"--input-shape {self.input_shape}: it takes the form 13 or 3x128")
+        return arguments_for(name, self.classes, (0, 0), tuple(map(int, sides)))
 
 
 def learn_over_sites(
@@ -107,7 +121,9 @@ def train_over_sites(
     run.out.mkdir(parents=True, exist_ok=True)
     start = run.out / "begin.safetensors"
     save_model(start, model, build=build)
-    card = {"signature": asdict(_signature(build["num_classes"], build["image_size"]))}
+    # How sites normalise other samples than images is known to them alone.
+    images = "input_shape" not in build
+    card = {"signature": asdict(_signature(build["num_classes"], build["image_size"]))} if images else {}
     _carry_out("train", start, sites, run, settings, arch=build["name"], card=card)
     report(run.out / "model.safetensors", _history(run.out), run.json)
 

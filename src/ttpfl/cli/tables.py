@@ -39,7 +39,7 @@ def data_sets_table(data_dir: str | PathLike[str] | None = None) -> Table:
     table.add_column("licence", no_wrap=True, ratio=1)
     table.add_column("available", no_wrap=True)
     for info in map(dataset_info, names()):
-        counts = (str(len(labels) or "yours") for labels in (info.classes, info.domains))
+        counts = (str(len(labels) or _unknown(info)) for labels in (info.classes, info.domains))
         table.add_row(info.name, info.title, *counts, _size(info), info.licence, _available(info, data_dir))
     return table
 
@@ -51,13 +51,13 @@ def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Ta
         "name": info.name,
         "title": info.title,
         "available": f"{_available(info, data_dir)} ({data_directory(data_dir)})",
-        "images": f"{info.samples:,}" if info.samples else "yours",
+        "samples" if info.natural else "images": f"{info.samples:,}" if info.samples else "yours",
         "classes": _counted(info.classes),
-        "domains": _counted(info.domains),
-        "image size": _size(info),
+        "domains": "one per client" if info.natural else _counted(info.domains),
+        "sample size" if info.natural else "image size": _size(info),
         "channels": info.channels,
-        "mean": _triple(info.mean),
-        "std": _triple(info.std),
+        "mean": _numbers(info.mean),
+        "std": _numbers(info.std),
         "licence": info.licence,
         "homepage": info.homepage or "none",
         "needs": info.instructions.rstrip(","),
@@ -81,11 +81,16 @@ def _available(info: DatasetInfo, data_dir: str | PathLike[str] | None) -> str:
 
 
 def _size(info: DatasetInfo) -> str:
-    return "{}x{}".format(*info.image_size) if any(info.image_size) else "yours"
+    return info.size_text or "yours"
 
 
-def _triple(values: tuple[float, ...]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
+def _unknown(info: DatasetInfo) -> str:
+    """What stands for an unknown number."""
+    return "clients" if info.classes else "yours"
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:g}" for value in values) or "of the source clients' training data"
 
 
 def _counted(labels: tuple[str, ...]) -> str:

@@ -1,7 +1,7 @@
 """Parse `key=value` arguments."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
 from ttpfl.cli.words import option_name
 from ttpfl.errors import DataError
@@ -10,7 +10,7 @@ from ttpfl.util.settings_kit import find, from_text
 
 
 def choices(texts: Iterable[str]) -> dict[str, Any]:
-    """Fields of `PopulationConfig`, each parsed according to its type.
+    """Fields of `PopulationConfig` and `NaturalConfig`, each parsed according to its type.
 
     >>> choices(["ratio=8", "samples=none", "in_distribution=true"])
     {'ratio': 8.0, 'samples': None, 'in_distribution': True}
@@ -19,9 +19,9 @@ def choices(texts: Iterable[str]) -> dict[str, Any]:
         ...
     ttpfl.errors.DataError: --set seed must be an integer, got 'a'
     """
-    from ttpfl.data.population_config import PopulationConfig
+    from ttpfl.data.own_clients import client_option_types
 
-    types = get_type_hints(PopulationConfig)
+    types = client_option_types()
     return {
         name: from_text(f"--set {name}", text, find("population option", name, types, DataError), DataError)
         for name, text in _pairs("--set", texts).items()

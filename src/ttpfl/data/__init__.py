@@ -13,6 +13,7 @@ from ttpfl.data.clients import Population, SourceClient, TargetClient, TargetLab
 from ttpfl.data.datasets.huggingface import from_huggingface
 from ttpfl.data.federate import Federated, federate, load_population
 from ttpfl.data.images import DatasetInfo, Images
+from ttpfl.data.natural_clients import NaturalClients, NaturalConfig
 from ttpfl.data.population_config import PopulationConfig
 from ttpfl.data.registry import dataset_info, is_there, load, names
 
@@ -21,6 +22,8 @@ __all__ = [
     "DatasetInfo",
     "Federated",
     "Images",
+    "NaturalClients",
+    "NaturalConfig",
     "Population",
     "PopulationConfig",
     "SourceClient",

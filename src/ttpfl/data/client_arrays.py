@@ -2,19 +2,23 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ttpfl.data.images import DatasetInfo, Described, check_labels
+from ttpfl.data.samples import Samples
 from ttpfl.errors import DataError
 
 
 class ClientData(NamedTuple):
-    """One client's images (N, height, width, 3) and their labels, or None if they are unknown."""
+    """One client's samples and their labels, or None if they are unknown.
 
-    x: NDArray[np.uint8]
+    Images are uint8 (N, height, width, 3); anything else is (N, features) or (N, channels, ...).
+    """
+
+    x: Samples
     y: NDArray[np.int64] | None
 
 
@@ -41,25 +45,40 @@ class ClientArrays(Described):
                 self._check(client, part, f"{part} client {name!r}")
 
     def _check(self, client: ClientData, part: str, where: str) -> None:
-        (x, y), shape = client, (*self.info.image_size, 3)
-        if not len(x):
-            raise DataError(f"{where} has no images: leave it out")
-        if x.dtype != np.uint8 or x.shape[1:] != shape:
-            raise DataError(
-                f"{where} has images of {x.dtype} {x.shape[1:]}, but all clients need uint8 {shape}: "
-                "pass image_size= to resize them"
-            )
-        if y is not None:
-            check_labels(y, len(x), len(self.info.classes), f"labels of {where}")
-        elif part == "source":
+        check_client(client, self.info, where)
+        if client.y is None and part == "source":
             raise DataError(f"{where} has no labels: only target clients can do without")
 
     def __repr__(self) -> str:
-        height, width = self.info.image_size
         return (
             f"<{self.info.name}: {len(self.source)} source clients, {len(self.target)} target clients, "
-            f"images of {height}x{width}, {len(self.info.classes)} classes>"
+            f"{described_samples(self.info)}, {len(self.info.classes)} classes>"
         )
+
+
+def described_samples(info: DatasetInfo) -> str:
+    """The kind and size of samples, for display."""
+    return f"{'samples' if info.shape else 'images'} of {info.size_text}"
+
+
+def check_client(client: ClientData, info: DatasetInfo, where: str) -> None:
+    """Raise a DataError unless the samples have the right shape and the labels are classes."""
+    x, y = client
+    things = "samples" if info.shape else "images"
+    if not len(x):
+        raise DataError(f"{where} has no {things}: leave it out")
+    if not info.shape and (x.dtype != np.uint8 or x.shape[1:] != (*info.image_size, 3)):
+        raise DataError(
+            f"{where} has images of {x.dtype} {x.shape[1:]}, but all clients need uint8 "
+            f"{(*info.image_size, 3)}: pass image_size= to resize them"
+        )
+    if info.shape and (x.dtype.kind not in "iuf" or x.shape[1:] != info.shape):
+        raise DataError(
+            f"{where} has samples of {x.dtype} {x.shape[1:]}, but all clients need numbers of shape "
+            f"{info.shape}: bring them to one shape"
+        )
+    if y is not None:
+        check_labels(y, len(x), len(info.classes), f"labels of {where}")
 
 
 def client_arrays(
@@ -68,9 +87,27 @@ def client_arrays(
     info: DatasetInfo,
     classes: tuple[str, ...],
 ) -> ClientArrays:
-    """The clients, with `info` completed by their image size and classes."""
-    height, width = next((client.x.shape[1:3] for client in (*source.values(), *target.values())), (0, 0))
-    return ClientArrays(source, target, replace(info, classes=classes, image_size=(height, width)))
+    """The clients, with `info` completed by the size of their samples and their classes."""
+    return ClientArrays(source, target, completed(info, [*source.values(), *target.values()], classes))
+
+
+def completed(info: DatasetInfo, clients: Iterable[ClientData], classes: tuple[str, ...]) -> DatasetInfo:
+    """What the first client tells about the data: the size of images, or the shape of other samples.
+
+    Images that are to be used as they are have a `shape` already.
+    """
+    first = next(iter(clients), None)
+    if first is None:
+        return replace(info, classes=classes)
+    if is_image(first.x) and not info.shape:
+        height, width = first.x.shape[1:3]
+        return replace(info, classes=classes, image_size=(height, width))
+    return replace(info, classes=classes, shape=first.x.shape[1:], image_size=(0, 0), mean=(), std=())
+
+
+def is_image(x: Any) -> bool:
+    """Whether the samples are RGB images, with 8 bits per channel."""
+    return bool(x.dtype == np.uint8 and len(x.shape) == 4 and x.shape[3] == 3)
 
 
 def numbered_classes(labels: Iterable[NDArray[np.int64]], listing: str) -> tuple[str, ...]:
@@ -83,7 +120,7 @@ def numbered_classes(labels: Iterable[NDArray[np.int64]], listing: str) -> tuple
     >>> numbered_classes([np.array([0, 1, 255])], "list the classes")
     Traceback (most recent call last):
         ...
-    ttpfl.errors.DataError: the highest label is 255, but no image has the label 2 ...
+    ttpfl.errors.DataError: the highest label is 255, but no sample has the label 2 ...
     """
     seen = np.unique(np.concatenate([np.empty(0, np.int64), *labels]))
     seen = seen[seen >= 0]  # `check_labels` reports negative ones with their place
@@ -91,17 +128,15 @@ def numbered_classes(labels: Iterable[NDArray[np.int64]], listing: str) -> tuple
     if len(seen) <= highest:
         missing = int(np.flatnonzero(seen != np.arange(len(seen)))[0])
         raise DataError(
-            f"the highest label is {highest}, but no image has the label {missing} "
+            f"the highest label is {highest}, but no sample has the label {missing} "
             f"({highest + 1 - len(seen)} labels are missing): correct the labels, or {listing}"
         )
     return tuple(map(str, range(highest + 1)))
 
 
 def own_info(
-    name: str, title: str, channels: str, licence: str, instructions: str, places: tuple[str, ...] = ()
+    name: str, title: str, channels: str, licence: str, instructions: str, **more: Any
 ) -> DatasetInfo:
     """What is known about the user's own data before it is read."""
     half = (0.5, 0.5, 0.5)
-    return DatasetInfo(
-        name, title, (), (), (0, 0), channels, half, half, licence, "", instructions, places=places
-    )
+    return DatasetInfo(name, title, (), (), (0, 0), channels, half, half, licence, "", instructions, **more)

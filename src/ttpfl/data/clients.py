@@ -14,9 +14,9 @@ from ttpfl._moved import renamed
 from ttpfl.data.augmentation import augment
 from ttpfl.data.images import DatasetInfo, Described
 from ttpfl.data.partition import Ids
-from ttpfl.data.pixels import Array, as_tensor
 from ttpfl.data.plan import Applied, split
-from ttpfl.errors import DataError
+from ttpfl.data.samples import as_input
+from ttpfl.errors import DataError, noted
 from ttpfl.util.settings_kit import integer
 
 Item = TypeVar("Item")
@@ -25,7 +25,7 @@ Part = Literal["train", "validation"]
 
 
 class Labelled(NamedTuple):
-    """Normalised images and their classes."""
+    """Normalised samples and their classes."""
 
     x: Tensor
     y: Tensor
@@ -43,18 +43,19 @@ def evenly(clients: Sequence[Item], count: int) -> list[Item]:
 
 @dataclass(frozen=True, eq=False)
 class Client(Described):
-    """What all clients have in common. Images are produced on demand and not kept."""
+    """What all clients have in common. Samples are produced on demand and not kept."""
 
     id: str
     domain: str
     corruption: Applied | None
     info: DatasetInfo
-    take: Callable[[Ids], Array]
-    """Returns images by their ids, as uint8."""
+    take: Callable[[Ids], NDArray[Any]]
+    """Returns samples by their ids, as stored: images as uint8."""
 
     def tensor(self, ids: Ids) -> Tensor:
-        """The images `ids`, normalised for a network."""
-        return as_tensor(self.take(ids), self.info.mean, self.info.std)
+        """The samples `ids`, normalised for a network."""
+        with noted(f"at client {self.id!r}"):
+            return as_input(self.take(ids), self.info)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,11 +18,11 @@ from ttpfl.data.clients import Clients, Population, SourceClient, TargetClient, 
 from ttpfl.data.extras import version_of
 from ttpfl.data.images import Images
 from ttpfl.data.manifest import Manifest, as_json, compare, describe, read, sha256
-from ttpfl.data.own_clients import own_config, own_population
+from ttpfl.data.own_clients import own_clients
 from ttpfl.data.pixels import Pixels, textures_in, with_corrupted, write_corrupted
 from ttpfl.data.plan import Plan, check_separate, plan
 from ttpfl.data.population_config import config_of
-from ttpfl.data.registry import Directory, data_directory, load
+from ttpfl.data.registry import Directory, Loaded, data_directory, load
 from ttpfl.data.storage import cache_path, is_intact
 from ttpfl.util.parallel import Progress, cores
 
@@ -44,7 +44,7 @@ class Federated(NamedTuple):
 
 
 def federate(
-    data: str | Images | ClientArrays,
+    data: str | Loaded,
     *,
     data_dir: Directory = None,
     download: bool = False,
@@ -68,8 +68,9 @@ def federate(
             access, unless they are cached. The images are the same.
         workers: Processes for `prepare`; by default one per core.
         progress: Called as `progress(clients done, all clients)` during `prepare`.
-        choices: Fields of `PopulationConfig`; they override the defaults of the data set. The user's own
-            clients only have `validation` and `seed`.
+        choices: Fields of `PopulationConfig`; they override the defaults of the data set. Persons, sites and
+            other clients that exist by themselves have the fields of `NaturalConfig`; clients that are
+            already divided into source and target clients only have `validation` and `seed`.
 
     >>> population, target_labels, manifest = federate(
     ...     "digits", shift="hybrid", source_clients=8, target_clients=2)
@@ -80,9 +81,8 @@ def federate(
     """
     directory = data_directory(data_dir)
     images = load(data, directory, download, **(options or {})) if isinstance(data, str) else data
-    if isinstance(images, ClientArrays):
-        own = own_config(choices)
-        population, target_labels = own_population(images, **own)
+    if not isinstance(images, Images):
+        population, target_labels, own = own_clients(images, {**images.info.defaults, **choices})
         made = describe(population, target_labels, own, _origin(images, options))
         _verify(made, manifest, directory)
         return Federated(population, target_labels, made)
@@ -149,23 +149,24 @@ def _population(images: Images, divided: Plan, pixels: Pixels) -> tuple[Populati
     return population, TargetLabels(population.target, lambda client: labels[client.ids])
 
 
-def _origin(data: Images | ClientArrays, options: Mapping[str, Any] | None) -> dict[str, Any]:
+def _origin(data: Loaded, options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The `data` of a manifest."""
     hashed = sha256(_arrays(data))
     return {"name": data.info.name, "options": as_json(options or {}), "sha256": hashed}
 
 
-def _arrays(data: Images | ClientArrays) -> Iterator[NDArray[Any]]:
+def _arrays(data: Loaded) -> Iterator[NDArray[Any]]:
     """All arrays of the data, for its hash."""
     if isinstance(data, Images):
         yield from (data.x, data.y, data.domain)
         return
-    for clients in (data.source, data.target):
+    parts = (data.source, data.target) if isinstance(data, ClientArrays) else (data.clients,)
+    for clients in parts:
         for name, (x, y) in clients.items():
             yield np.frombuffer(
                 name.encode("utf-8", "surrogatepass"), np.uint8
             )  # file names can be any bytes
-            yield x
+            yield np.asarray(x)
             if y is not None:
                 yield y
 

@@ -1,4 +1,4 @@
-"""Images with labels and domains, and information about their data set."""
+"""Images with labels and domains, and information about data sets."""
 
 import warnings
 from collections.abc import Mapping
@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ttpfl._moved import renamed
 from ttpfl.errors import DataError
-
-Triple = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,10 @@ class File:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known about a data set before it is loaded. All images become RGB."""
+    """What is known about a data set before it is loaded. All images become RGB.
+
+    Samples that are not images have a `shape` instead of an `image_size`.
+    """
 
     name: str
     title: str
@@ -36,12 +37,13 @@ class DatasetInfo:
     """Names in the order of the labels; empty if the user's own data decides."""
     domains: tuple[str, ...]
     image_size: tuple[int, int]
-    """Height and width; (0, 0) if the user's own data decides."""
+    """Height and width; (0, 0) if the samples are not images or the user's own data decides."""
     channels: str
     """Where the channels come from, for display."""
-    mean: Triple
-    std: Triple
-    """Mean and standard deviation of values from 0 to 1, for normalisation."""
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    """Mean and standard deviation of each channel, for normalisation; of values from 0 to 1 for images. Empty
+    until they are computed from the source clients' training data."""
     licence: str
     homepage: str
     instructions: str
@@ -56,6 +58,26 @@ class DatasetInfo:
     """Random augmentation of training images: domainbed, flips, or none if empty."""
     defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Defaults for its clients: fields of `PopulationConfig`."""
+    natural: bool = False
+    """Whether every sample belongs to a client, such as a person. Clients are held out whole."""
+    shape: tuple[int, ...] = ()
+    """Shape of a sample that is not an image: (features,), (channels, time) or (channels, height, width)."""
+    scale: float = 1.0
+    """Factor from stored values to physical units. It has no effect on images."""
+    features: tuple[str, ...] = ()
+    """Names of the features of a table, in order."""
+    missing: str = "error"
+    """What NaN means: "error", or "mean" for a missing value that the mean of its channel replaces."""
+
+    @property
+    def size_text(self) -> str:
+        """The size of a sample, for display; empty if it is not known yet.
+
+        >>> from ttpfl.data import dataset_info
+        >>> dataset_info("cifar10").size_text
+        '32x32'
+        """
+        return "x".join(map(str, self.shape or (self.image_size if any(self.image_size) else ())))
 
 
 class Described:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ttpfl.data.extras import extra
-from ttpfl.data.images import Triple
 from ttpfl.data.partition import Ids
 from ttpfl.data.plan import Applied, Plan
 from ttpfl.data.storage import keep_digest
@@ -79,7 +78,7 @@ def write_corrupted(
         keep_digest(path, Path(file.name))  # before the file appears: without a digest it is not trusted
 
 
-def as_tensor(pixels: Array, mean: Triple, std: Triple) -> Tensor:
+def as_tensor(pixels: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """Normalised images for a network: (N, 3, height, width), with channels last in memory.
 
     >>> as_tensor(np.full((1, 2, 2, 3), 255, np.uint8), (0.5, 0.5, 0.0), (0.5, 0.25, 1.0))[0, :, 0, 0]

@@ -14,18 +14,21 @@ from ttpfl.data.augmentation import AUGMENTATIONS
 from ttpfl.data.client_arrays import ClientArrays
 from ttpfl.data.download import fetch
 from ttpfl.data.images import DatasetInfo, Images
+from ttpfl.data.natural_clients import NaturalClients
 from ttpfl.data.own_clients import own_config
 from ttpfl.data.population_config import config_of
+from ttpfl.data.samples import Samples
 from ttpfl.errors import DataError, DataMissingError
 from ttpfl.util.settings_kit import Rule, check_known, find
 
 log = logging.getLogger("ttpfl")
 
 ENVIRONMENT = "TTPFL_DATA"
-OWN = ("arrays", "folder")  # formats of the user's data, which is not in the default directory
+OWN = ("arrays", "folder", "table")  # formats of the user's data, which is not in the default directory
 
 Directory: TypeAlias = str | PathLike[str] | None
-Loader = Callable[..., Images | ClientArrays]
+Loaded: TypeAlias = Images | ClientArrays | NaturalClients
+Loader = Callable[..., Loaded]
 L = TypeVar("L", bound=Loader)
 
 
@@ -86,11 +89,24 @@ def options(name: str) -> dict[str, Any]:
 def client_choices(name: str) -> dict[str, Any]:
     """The population options of a data set with their defaults; the user's own clients have few.
 
-    >>> client_choices("cifar100")["ratio"], client_choices("arrays")
+    >>> client_choices("cifar100")["ratio"], client_choices("folder")
     (51.0, {'validation': 0.2, 'seed': 0})
     """
+    return check_choices(name, {})
+
+
+def check_choices(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """All population options of a data set with these values; a DataError for wrong ones.
+
+    >>> check_choices("arrays", {"fold": 7})
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.DataError: fold must be an integer from 0 to 4, got 7
+    """
     info = dataset_info(name)
-    return asdict(config_of(info.defaults, {})) if info.classes else own_config({})
+    if info.natural or not info.classes:
+        return own_config({**info.defaults, **values}, info.natural)
+    return asdict(config_of(info.defaults, values))
 
 
 def check_options(name: str, values: Mapping[str, Any]) -> None:
@@ -126,16 +142,21 @@ def is_there(name: str, data_dir: Directory = None) -> bool:
 
 @overload
 def load(
-    name: Literal["arrays", "folder"], data_dir: Directory = ..., download: bool = ..., **options: Any
+    name: Literal["folder"], data_dir: Directory = ..., download: bool = ..., **options: Any
 ) -> ClientArrays: ...
+@overload
+def load(
+    name: Literal["arrays"], data_dir: Directory = ..., download: bool = ..., **options: Any
+) -> ClientArrays | NaturalClients: ...
 @overload
 def load(name: str, data_dir: Directory = ..., download: bool = ..., **options: Any) -> Images: ...
 def load(
     name: str, data_dir: Directory = None, download: bool = False, *, augmentation: str = "", **options: Any
-) -> Images | ClientArrays:
+) -> Loaded:
     """Load a data set by name.
 
-    The user's own data (`folder`, `arrays`) becomes `ClientArrays`, everything else `Images`.
+    Images that are divided into clients later become `Images`; clients that exist by themselves, such as
+    persons, become `NaturalClients`; the user's own source and target clients become `ClientArrays`.
 
     Args:
         name: One of `names()`.
@@ -164,7 +185,20 @@ def load(
         log.warning(
             "%s in %s has %d images; the complete set has %d", name, directory, len(data), info.samples
         )
+    if augmentation and data.info.shape:
+        raise DataError(f"augmentation is {augmentation!r}, but the samples are no images: leave it out")
     return replace(data, info=replace(data.info, augmentation=augmentation)) if augmentation else data
+
+
+def first_samples(data: Loaded) -> Samples:
+    """The samples of a data set, or of its first client.
+
+    >>> first_samples(load("digits")).shape
+    (9297, 28, 28, 3)
+    """
+    if isinstance(data, Images):
+        return data.x
+    return next(iter((data.source if isinstance(data, ClientArrays) else data.clients).values())).x
 
 
 def data_directory(data_dir: Directory = None) -> Path:

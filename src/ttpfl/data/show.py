@@ -1,4 +1,4 @@
-"""An overview image of a population: what clients see, and how often they have each class."""
+"""An overview image of a population: what clients have, and how often they have each class."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ttpfl.data.clients import Client, SourceClient, TargetClient, TargetLabels
+from ttpfl.data.clients import Client, SourceClient, TargetClient, TargetLabels, evenly
 from ttpfl.data.extras import extra
 from ttpfl.data.federate import Federated
-from ttpfl.data.pixels import Array
+from ttpfl.data.partition import Ids
+from ttpfl.data.show_samples import draw_samples, proportions
 from ttpfl.util.files import written_in_one_step
 
-COLUMNS = 10  # images of a client
+COLUMNS = 10  # images or signals of a client
+COUNTED_SAMPLES = 1000  # most rows of a table from which quantiles are computed
 ROWS = {"source": 6, "target": 4}  # clients in the contact sheet
 LISTED = 1000  # most clients in the heat map; more are sampled evenly
 NAMED = 60  # most clients for which the heat map shows names
@@ -50,7 +52,9 @@ class _Part:
 
 
 def show(federated: Federated, path: str | PathLike[str]) -> None:
-    """Write a PNG with images of some clients, and the number of images per client and class.
+    """Write a PNG with samples of some clients, and the number of samples per client and class.
+
+    Images are shown as they are, signals as lines, and tables as quantiles of each feature.
 
     It shows known labels of target clients, so it is for people only, like `TargetLabels`.
 
@@ -146,7 +150,7 @@ def _headings(parts: list[_Part]) -> float:
 def _row(parts: list[_Part]) -> float:
     """Height of a row of the contact sheet."""
     rows = sum(len(part.rows) for part in parts)
-    height, width = parts[0].clients[0].info.image_size
+    height, width = proportions(parts[0].clients[0].info)
     return min((BODY - _headings(parts)) / rows, SHEET / COLUMNS * height / width)
 
 
@@ -159,31 +163,26 @@ def _body(parts: list[_Part]) -> float:
 
 def _draw_sheet(axes: Axes, parts: list[_Part]) -> None:
     row, top = _row(parts), HEADING
-    height, width = parts[0].clients[0].info.image_size
+    height, width = proportions(parts[0].clients[0].info)
     for part in parts:
         extent = row * len(part.rows)
         ax = axes(LABELS, top, min(SHEET, COLUMNS * row * width / height), extent)
-        sheet = _sheet(part.rows)
-        ax.imshow(sheet, aspect="auto")
-        centres = (np.arange(len(part.rows)) + 0.5) * len(sheet) / len(part.rows) - 0.5
+        samples = [client.take(_shown(client)) for client in part.rows]
+        centres, words = draw_samples(ax, samples, part.rows[0].info, COLUMNS)
         ax.set_yticks(centres, [_label(client) for client in part.rows], fontsize=8, parse_math=False)
         ax.set_xticks([])
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
-        _heading(ax, f"{part.name} clients: first images of {len(part.rows)} of {part.size}")
+        _heading(ax, f"{part.name} clients: {words} of {len(part.rows)} of {part.size}")
         top += extent + GAP + HEADING
 
 
-def _sheet(clients: list[AnyClient]) -> Array:
-    """The first images of each client in a row, on white."""
-    height, width = clients[0].info.image_size
-    gap = max(1, round(0.06 * max(height, width)))
-    sheet = np.full((len(clients), height + gap, COLUMNS, width + gap, 3), 255, np.uint8)
-    for row, client in zip(sheet, clients, strict=True):
-        ids = client.ids if isinstance(client, TargetClient) else client.train_ids
-        images = client.take(ids[:COLUMNS])
-        row[gap // 2 :][:height, : len(images), gap // 2 :][:, :, :width] = images.transpose(1, 0, 2, 3)
-    return sheet.reshape(len(clients) * (height + gap), COLUMNS * (width + gap), 3)
+def _shown(client: AnyClient) -> Ids:
+    ids = client.ids if isinstance(client, TargetClient) else client.train_ids
+    if not client.info.shape:
+        return ids[:COLUMNS]
+    count = COUNTED_SAMPLES if len(client.info.shape) == 1 else COLUMNS
+    return ids[evenly(range(len(ids)), count)]  # in the order of recording, neighbours are alike
 
 
 def _label(client: AnyClient) -> str:
@@ -202,6 +201,7 @@ def _draw_counts(
     left, width, body = place
     space = body - _headings(parts)
     total = sum(len(part.clients) for part in parts)
+    things = "samples" if parts[0].clients[0].info.shape else "images"
     several_domains = len({client.domain for part in parts for client in part.clients}) > 1
     shares = np.clip([len(part.clients) / total for part in parts], 0.15, 0.85)
     high = max((np.nanmax(part.counts, initial=1) for part in parts), default=1)
@@ -213,7 +213,7 @@ def _draw_counts(
         extent = (-0.5, len(classes) - 0.5, part.size - 0.5, -0.5)
         image = ax.imshow(part.counts, colours, scale, aspect="auto", interpolation="nearest", extent=extent)
         unknown = ", gray: no labels" if np.isnan(part.counts).any() else ""
-        _heading(ax, f"{part.name} clients: images of each class{unknown}")
+        _heading(ax, f"{part.name} clients: {things} of each class{unknown}")
         if total <= NAMED:
             names = [client.id for client in part.clients]
             ax.set_yticks(range(part.size), names, fontsize=6.5, parse_math=False)
@@ -232,7 +232,7 @@ def _draw_counts(
     size = min(9.0, 0.8 * 72 * width / len(classes))
     ax.set_xticks(range(len(classes)), classes, rotation=90, fontsize=size, parse_math=False)
     bar = axes(left + width + 0.55, HEADING, 0.18, body - HEADING)
-    ax.figure.colorbar(image, bar, label="images")
+    ax.figure.colorbar(image, bar, label=things)
 
 
 def _write_counts(ax: Any, counts: NDArray[np.float64], scale: Any) -> None:

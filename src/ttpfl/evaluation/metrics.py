@@ -18,9 +18,28 @@ def figures(logits: Tensor, labels: Tensor) -> dict[str, float]:
     correct = (logits.argmax(1) == labels).double()
     return {
         "accuracy": float(correct.mean()),
+        **class_figures(logits.argmax(1), labels, logits.shape[1]),
         "loss": float(F.cross_entropy(logits, labels)),
         "ece": calibration_error(probabilities.max(1).values, correct),
         "entropy": float(torch.special.entr(probabilities).sum(1).mean()),
+    }
+
+
+def class_figures(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, float]:
+    """Means over classes, in which rare classes count as much as frequent ones.
+
+    As usual, balanced accuracy is the mean recall over the classes among the labels, and macro-F1 the mean F1
+    over the classes among the labels or the predictions: a predicted class that the client lacks counts as 0.
+
+    >>> class_figures(torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 0, 2]), classes=4)
+    {'balanced_accuracy': 0.5, 'macro_f1': 0.333...}
+    """
+    actual, chosen = (torch.bincount(one, minlength=classes).double() for one in (labels, predicted))
+    right = torch.bincount(labels[predicted == labels], minlength=classes).double()
+    recall, f1 = right / actual, 2 * right / (actual + chosen)  # NaN for 0 / 0
+    return {
+        "balanced_accuracy": float(recall[actual > 0].mean()),
+        "macro_f1": float(f1[actual + chosen > 0].mean()),
     }
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ttpfl.errors import DataError
 from ttpfl.results.comparison import Comparison
+from ttpfl.results.schema import HEADLINES
 
 BASELINE = "none"
 RESAMPLES = 10_000
@@ -21,7 +22,10 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Line:
-    """One method over all clients; accuracies in percent."""
+    """One method over all clients; accuracies in percent.
+
+    If the run has another main metric, such as balanced accuracy, that takes the place of the accuracy.
+    """
 
     method: str
     accuracy: float
@@ -39,6 +43,8 @@ class Line:
     time: float
     """Median cost, as `ttpfl.results.schema.COST` defines it."""
     extra_bytes: float
+    scores: Mapping[str, float]
+    """Means of the metrics in `ttpfl.results.schema.HEADLINES`, in percent, if they were measured."""
 
 
 def lines(comparison: Comparison) -> list[Line]:
@@ -67,6 +73,7 @@ def _line(comparison: Comparison, method: str, base: NDArray[np.float64] | None)
         entropy=float(column("entropy").mean()),
         time=float(np.median(column("time"))),
         extra_bytes=float(np.median(column("extra_bytes"))),
+        scores={name: 100 * mean for name in HEADLINES if math.isfinite(mean := float(column(name).mean()))},
     )
 
 

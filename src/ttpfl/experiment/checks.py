@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from ttpfl.data.own_clients import own_config
 from ttpfl.data.population_config import config_of
-from ttpfl.data.registry import check_options, dataset_info
+from ttpfl.data.registry import check_choices, check_options, dataset_info
 from ttpfl.errors import DataError, MethodError, RecipeError
 from ttpfl.experiment.config import Config, Data, located
 from ttpfl.federation.clients.model_work import algorithm_of
@@ -85,8 +84,8 @@ def _check_data(data: Data) -> None:
     info = dataset_info(data.name)
     with located("options"):
         check_options(data.name, data.options)
-    if not info.classes:  # the user's own data
-        own_config(data.choices)
+    check_choices(data.name, data.choices)
+    if info.natural or not info.classes:  # clients that exist by themselves
         return
     config = config_of(info.defaults, data.choices)
     if config.kind.domains and config.held_out is None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self, get_type_hints
 
 from ttpfl.data.manifest import as_json
-from ttpfl.data.population_config import PopulationConfig
+from ttpfl.data.own_clients import client_option_types
 from ttpfl.data.registry import client_choices, options
 from ttpfl.errors import RecipeError, noted
 from ttpfl.evaluation.streams import ORDERS
@@ -22,7 +22,10 @@ NO_KEYS = (SEEDED, "workers")  # workers are set by `ttpfl run --workers`
 
 @dataclass(frozen=True)
 class Data:
-    """A data set, its options, and the fields of `PopulationConfig` that differ from the defaults."""
+    """A data set, its options, and the population options that differ from the defaults.
+
+    These are fields of `PopulationConfig` or, for clients that exist by themselves, of `NaturalConfig`.
+    """
 
     name: str = "cifar10"
     """One of `ttpfl data list`."""
@@ -46,7 +49,8 @@ class Model:
     """A network, with random weights or those of a file."""
 
     name: str = "shallow_cnn"
-    """shallow_cnn, resnet18, resnet50, or your own as package.module:function."""
+    """shallow_cnn, resnet18 or resnet50 for images; signal_cnn or sequence_transformer for signals; mlp for
+    tables; or your own as package.module:function."""
     weights: str | None = None
     """A file in the data directory, or a path."""
 
@@ -140,7 +144,7 @@ def keys(section: str) -> dict[str, Any]:
     kind = SECTIONS[section]
     types = get_type_hints(kind, include_extras=True)
     if kind is Data:
-        types = {"name": str, "options": dict, **get_type_hints(PopulationConfig, include_extras=True)}
+        types = {"name": str, "options": dict, **client_option_types(include_extras=True)}
     return {name: types[name] for name in types if name not in NO_KEYS}
 
 

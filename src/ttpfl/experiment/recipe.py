@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.errors import LimitError, RecipeError
+from ttpfl.evaluation.streams import ORDERS
 from ttpfl.experiment.changes import Keys, contains, leaves, parsed
 from ttpfl.experiment.checks import check_config, check_finite, check_modules, check_paper, checked_method
 from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, located, merged
 from ttpfl.experiment.toml import dotted
+from ttpfl.results.schema import HEADLINES
 from ttpfl.util.reading import read_toml
 from ttpfl.util.settings_kit import as_table, as_type, check_known, find, must_be
 
 TOP = {
     "title": str, "question": str, "kind": str, "seeds": list, "methods": list, "entries": list,
-    "cases": dict, "only": list, "paper": dict, **dict.fromkeys(SECTIONS, dict),
+    "cases": dict, "only": list, "paper": dict, "headline": str, "orders": list,
+    **dict.fromkeys(SECTIONS, dict),
 }  # fmt: skip
 ENTRY = {"label": str, "method": str, "config": dict, "rates": dict}
 BASE = "paper"  # the default preset, which every recipe has
@@ -103,6 +106,16 @@ class Recipe:
         """Whether any entry needs learned rates."""
         return any(checked_method(e.label, e.method, e.config).needs_rates for e in self.entries)
 
+    @property
+    def headline(self) -> str:
+        """The main metric of tables and reports: a key of `HEADLINES`."""
+        return str(self.tree.get("headline", "accuracy"))
+
+    @property
+    def orders(self) -> list[str]:
+        """Further orders of the target clients' streams in which all entries are compared."""
+        return list(self.tree.get("orders", []))
+
     def overrides(self, case: str) -> Tree:
         """The settings of a case that override those of the recipe."""
         return dict(self.tree.get("cases", {}).get(case, {}))
@@ -134,6 +147,8 @@ class Recipe:
         """Find mistakes before hours of training."""
         config = self.config(case, 0)
         check_config(config)
+        if config.test.order in self.orders:
+            raise RecipeError(f"orders has {config.test.order!r}, which is test.order already: leave it out")
         for entry in self.entries:
             method = checked_method(entry.label, entry.method, entry.config)
             check_modules(entry.label, method, config.model.name)
@@ -224,6 +239,9 @@ def _check(tree: Tree, name: str) -> None:
     seeds = tree.get("seeds", [0])
     if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds) or len({*seeds}) < len(seeds):
         raise RecipeError(must_be("seeds", "a list of distinct non-negative integers", seeds))
+    check_known("headline", tree.get("headline", "accuracy"), HEADLINES, RecipeError)
+    for order in tree.get("orders", []):
+        check_known("order", order, ORDERS, RecipeError, "in orders")
     toy = tree.get("kind") == TOY
     check_paper(tree.get("paper", {}), None if toy else tree.get("cases") or [""])
     if toy:

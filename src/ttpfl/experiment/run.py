@@ -1,9 +1,9 @@
 """Running a recipe: all cases and seeds through all stages, to one file of results."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import cast
@@ -18,6 +18,7 @@ from ttpfl.experiment.recipe import COMPARISON, TOY, MethodSpec, Recipe
 from ttpfl.experiment.samples import samples
 from ttpfl.experiment.stages import Chosen
 from ttpfl.experiment.toy_runs import toy_runs
+from ttpfl.federation.checkpoints.progress import Advance
 from ttpfl.federation.common.client_pool import ClientPool
 from ttpfl.results.files import RESULTS, SAMPLES, write
 from ttpfl.results.schema import FORMAT, LearnedRates, MethodResult, Results, Run, Tuning
@@ -108,19 +109,28 @@ class _CaseRun:
             sources = context.clients(config).population.source
             ClientPool(sources).cohort(config.learn.cohort)  # raises an error before training
         self._begin(TRAINING)
-        return {
+        result: Run = {
             "case": self.case,
             "seed": self.seed,
             "config": config.flat(),
             "population": population["population"],
             "clients": population["clients"],
             "training": stages.trained(context, config)["history"],
-            "entries": self._entries(config),
+            "entries": [],
         }
+        ready = self._ready()
+        self._begin(COMPARING)
+        with context.watch("comparing methods", "evaluation") as advance:
+            result["entries"], *others = self._compared(config, ready, advance)
+        if self.recipe.orders:
+            result["orders"] = dict(zip(self.recipe.orders, others, strict=True))
+        if "headline" in self.recipe.tree:
+            result["headline"] = self.recipe.headline
+        return result
 
-    def _entries(self, config: Config) -> list[MethodResult]:
-        """Every entry through all stages, up to the first that fails."""
-        able, ready, results = list[MethodSpec](), list[tuple[MethodSpec, Chosen]](), list[MethodResult]()
+    def _ready(self) -> list[tuple[MethodSpec, Chosen]]:
+        """Every entry through the stages before the comparison, up to the first that fails."""
+        able, ready = list[MethodSpec](), list[tuple[MethodSpec, Chosen]]()
         self._begin(LEARNING)
         for entry in self.recipe.entries:
             with self._attempt(entry):
@@ -131,15 +141,23 @@ class _CaseRun:
         for entry in able:
             with self._attempt(entry):
                 ready.append((entry, chosen(self.recipe, self.context, self.case, self.seed, entry)))
-        self._begin(COMPARING)
-        with self.context.watch("comparing methods", "evaluation") as advance:
-            for number, (entry, choice) in enumerate(ready):
+        return ready
 
-                def progress(done: int, total: int, number: int = number, label: str = entry.label) -> None:
-                    advance(number * total + done, len(ready) * total, label)
+    def _compared(
+        self, config: Config, ready: Sequence[tuple[MethodSpec, Chosen]], advance: Advance
+    ) -> list[list[MethodResult]]:
+        """All entries in the configured order of streams, then in the recipe's further orders."""
+        orders = [config.test.order, *self.recipe.orders]
+        results: list[list[MethodResult]] = [[] for _ in orders]
+        for number, (place, (entry, choice)) in enumerate(product(range(len(orders)), ready)):
 
-                with self._attempt(entry):
-                    results.append(_result(self.context, config, entry, choice, progress))
+            def progress(done: int, total: int, number: int = number, label: str = entry.label) -> None:
+                advance(number * total + done, len(orders) * len(ready) * total, label)
+
+            ordered = replace(config, test=replace(config.test, order=orders[place]))
+            with self._attempt(entry):
+                result = _result(self.context, ordered, entry, choice, progress)
+                results[place].append({**result, "tuning": None, "rates": None} if place else result)
         return results
 
     def _begin(self, stage: str) -> None:

@@ -1,6 +1,6 @@
-"""Random images of three clients, with predictions before and after adaptation.
+"""Random samples of three clients, with predictions before and after adaptation.
 
-They are separate from the results because images belong to the data set.
+They are separate from the results because samples belong to the data set.
 """
 
 import base64
@@ -11,6 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttpfl.data.images import DatasetInfo
+from ttpfl.data.samples import as_input
+from ttpfl.data.show_samples import as_images
 from ttpfl.evaluation.evaluator import plain
 from ttpfl.experiment import stages
 from ttpfl.experiment.config import Config
@@ -59,7 +62,7 @@ def _of_case(context: ExperimentContext, config: Config, before: Chosen, after: 
 
 
 def _of_client(context: ExperimentContext, config: Config, after: Chosen, number: int) -> dict[str, Any]:
-    """Random images, always the same, and the number of changed predictions."""
+    """Random samples, always the same, and the number of changed predictions."""
     case = stages.trial(context, config, after.method, after.rates)
     evaluator, model = case.evaluator, case.model
     client_number = evaluator.clients()[number]
@@ -71,22 +74,35 @@ def _of_client(context: ExperimentContext, config: Config, after: Chosen, number
     old = torch.cat([plain(model)(batch) for batch in batches]).softmax(1)
     new = torch.cat([adapter(batch) for batch in batches]).softmax(1)
     shown = drawn(len(ids), (config.seed, *client.id.encode()))
-    pixels, classes = client.take(ids[shown]), client.info.classes
+    stored, classes = client.take(ids[shown]), client.info.classes
     return {
         "id": client.id,
         "size": len(ids),
         "changed": int((old.argmax(1) != new.argmax(1)).sum()),
         "images": [
             {
-                "size": list(image.shape[:2]),
-                "rgb": base64.b64encode(np.ascontiguousarray(image).tobytes()).decode(),
+                **drawing,
                 "label": classes[labels[index]],
                 "before": _prediction(old[index], classes),
                 "after": _prediction(new[index], classes),
             }
-            for index, image in zip(shown, pixels, strict=True)
+            for index, drawing in zip(shown, _drawings(stored, client.info), strict=True)
         ],
     }
+
+
+def _drawings(samples: NDArray[Any], info: DatasetInfo) -> list[dict[str, Any]]:
+    """What the report shows of each sample: an image, or normalised values."""
+    if len(info.shape) in (1, 2):
+        key = "features" if len(info.shape) == 1 else "channels"
+        return [{key: values} for values in as_input(samples, info).numpy().astype("f8").round(3).tolist()]
+    return [
+        {
+            "size": list(image.shape[:2]),
+            "rgb": base64.b64encode(np.ascontiguousarray(image).tobytes()).decode(),
+        }
+        for image in as_images(samples, info)
+    ]
 
 
 def drawn(images: int, seed: tuple[int, ...]) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """The stages of an experiment; each uses those before it and is computed only once."""
 
 import shutil
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -62,9 +63,11 @@ def trained(context: ExperimentContext, config: Config) -> Result:
     def work(folder: Path) -> Result:
         clients, labels, manifest = context.clients(config)
         info = clients.info
-        arguments = arguments_for(config.model.name, len(info.classes), info.image_size)
+        arguments = arguments_for(config.model.name, len(info.classes), info.image_size, info.shape)
         with seeded(config.seed):
             initial = load_backbone(build(**arguments), weights)
+        if info.shape:  # before hours of training
+            Signature.of(info).check_fits(deepcopy(initial).eval())
         shared = context.store.folder("training", training_inputs(config))
         run_dir = context.run_dir(config.train, shared, folder)
         with context.watch("training the model", "round") as advance:

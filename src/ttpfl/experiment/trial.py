@@ -104,11 +104,14 @@ def described(federated: Federated) -> dict[str, Any]:
     clients, labels, manifest = federated
     target = Evaluator(clients.target, labels).described()
     checks = [
-        "no image of a source client is in its training and in its validation data",
+        f"no {'sample' if clients.info.shape else 'image'} of a source client is in its training and in its "
+        "validation data",
         f"the clients are those of the manifest with hash {manifest.digest[:12]}",
     ]
     if "shift" in manifest.config:  # not for the user's own clients
         checks.insert(0, "no image belongs both to a source and to a target client")
+    if "folds" in manifest.config:
+        checks.insert(0, "no client is both a source and a target client")
     summary = {
         "digest": manifest.digest,
         "name": clients.info.name,

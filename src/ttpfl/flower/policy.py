@@ -26,6 +26,8 @@ log = logging.getLogger("ttpfl")
 FORMAT, VERSION = "ttpfl.privacy", 2
 _ENDLESS = 1e12  # for mu squared, where epsilon would have 12 digits: it counts as infinite
 
+NETWORKS = ("shallow_cnn", "resnet18", "resnet50", "signal_cnn", "mlp", "sequence_transformer")
+"""Networks that come with ttpfl; listed here, since `ttpfl.models` imports torch."""
 SETTINGS: dict[str, type[LearnSettings | TrainSettings]] = {"learn": LearnSettings, "train": TrainSettings}
 
 
@@ -41,7 +43,7 @@ class Policy:
 
     kinds: list[str] = field(default_factory=lambda: ["learn", "train"])
     """Allowed tasks: learn (only rates leave the site), train (a whole model does)."""
-    models: list[str] = field(default_factory=lambda: ["shallow_cnn", "resnet18", "resnet50"])
+    models: list[str] = field(default_factory=lambda: list(NETWORKS))
     """Allowed names for `ttpfl.models.build`. A name of the form package.module:function is imported."""
     largest_model: int = 1_000_000_000
     """Bytes."""

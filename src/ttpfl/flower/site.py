@@ -33,6 +33,11 @@ class Site:
     """All classes of the federation, in the order of the model's outputs. Required for the layout folder,
     where a site that lacks a class would otherwise number the others differently."""
     image_size: int | list[int] | None = None
+    scale: float | None = None
+    mean: list[float] | None = None
+    std: list[float] | None = None
+    """For samples that are not images: a factor, and the mean and standard deviation of each channel after
+    it, the same at every site."""
     validation: float = 0.2
     """The fraction of the data held out for learning rates."""
     seed: int = 0

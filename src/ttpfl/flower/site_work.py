@@ -1,7 +1,7 @@
 """The work at a site: the same functions as on one machine, on data that does not leave it."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from ttpfl.core.direction import DirectionCache, entropy
 from ttpfl.core.learning import cross_entropy
 from ttpfl.core.rates import Rates
 from ttpfl.core.twin import Twin
-from ttpfl.data import load
+from ttpfl.data import ClientArrays, load
 from ttpfl.data.clients import SourceClient
 from ttpfl.data.own_clients import own_population
 from ttpfl.errors import DataError, RefusedError
@@ -39,11 +39,19 @@ def client_of(site: Site, outputs: int | None = None) -> SourceClient:
     If the site lists no classes, labels may range over the model's outputs, if their number is known: a site
     need not have data of every class.
     """
-    folder, layout = site.home / site.data, cast(Any, site.layout)
+    folder, layout = site.home / site.data, cast(Literal["arrays"], site.layout)
     classes = site.classes
     if classes is None and outputs is not None:
         classes = [str(number) for number in range(outputs)]
-    data = load(layout, folder, image_size=site.image_size, classes=classes)
+    given = {"scale": site.scale, "mean": site.mean, "std": site.std}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    data = load(layout, folder, image_size=site.image_size, classes=classes, **options)
+    if not isinstance(data, ClientArrays):
+        raise DataError(
+            f"{folder} has a file with several clients: a site is one client, in source/<name>.npz"
+        )
+    if data.info.shape and not data.info.mean:  # its own would not be those that the model was trained with
+        raise DataError("the samples are no images: give mean and std in site.toml, the same at every site")
     if len(data.source) != 1:
         raise DataError(
             f"{folder} has {len(data.source)} source clients: a site is one client, "

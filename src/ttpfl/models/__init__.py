@@ -2,8 +2,22 @@
 
 from ttpfl.models.build import build
 from ttpfl.models.files import load_model, save_model
+from ttpfl.models.mlp import mlp
 from ttpfl.models.resnet import resnet18, resnet50
+from ttpfl.models.sequence_transformer import sequence_transformer
 from ttpfl.models.shallow_cnn import shallow_cnn
+from ttpfl.models.signal_cnn import signal_cnn
 from ttpfl.models.signature import Signature
 
-__all__ = ["Signature", "build", "load_model", "resnet18", "resnet50", "save_model", "shallow_cnn"]
+__all__ = [
+    "Signature",
+    "build",
+    "load_model",
+    "mlp",
+    "resnet18",
+    "resnet50",
+    "save_model",
+    "sequence_transformer",
+    "shallow_cnn",
+    "signal_cnn",
+]

@@ -8,21 +8,28 @@ from typing import Any
 from torch import nn
 
 from ttpfl.errors import ModelError
+from ttpfl.models.mlp import mlp
 from ttpfl.models.resnet import resnet18, resnet50
+from ttpfl.models.sequence_transformer import sequence_transformer
 from ttpfl.models.shallow_cnn import shallow_cnn
+from ttpfl.models.signal_cnn import signal_cnn
 from ttpfl.util.settings_kit import check_known
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "shallow_cnn": shallow_cnn,
     "resnet18": resnet18,
     "resnet50": resnet50,
+    "signal_cnn": signal_cnn,
+    "mlp": mlp,
+    "sequence_transformer": sequence_transformer,
 }
 
 
 def build(name: str, **arguments: Any) -> nn.Module:
     """Build a network by name, or your own by `package.module:function`.
 
-    It gets those of `arguments` (such as `num_classes`, `image_size`, `weights`) that it has parameters for.
+    It gets those of `arguments` (such as `num_classes`, `image_size`, `input_shape`) that it has parameters
+    for.
 
     >>> type(build("shallow_cnn", num_classes=10, image_size=28)).__name__
     'ShallowCNN'
@@ -43,8 +50,10 @@ def build(name: str, **arguments: Any) -> nn.Module:
     return model
 
 
-def arguments_for(name: str, classes: int, image_size: tuple[int, int]) -> dict[str, Any]:
-    """Arguments of `build` for images of this height and width.
+def arguments_for(
+    name: str, classes: int, image_size: tuple[int, int], shape: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """Arguments of `build` for images of this height and width, or for other samples of this shape.
 
     >>> arguments_for("resnet18", 10, (20, 28))  # it ends with a mean over images of any size
     {'name': 'resnet18', 'num_classes': 10, 'image_size': 20}
@@ -52,7 +61,11 @@ def arguments_for(name: str, classes: int, image_size: tuple[int, int]) -> dict[
     Traceback (most recent call last):
         ...
     ttpfl.errors.ModelError: images are 20x28, but the network shallow_cnn needs square ones: ...
+    >>> arguments_for("signal_cnn", 6, (0, 0), (3, 128))
+    {'name': 'signal_cnn', 'num_classes': 6, 'input_shape': [3, 128]}
     """
+    if shape:
+        return {"name": name, "num_classes": classes, "input_shape": list(shape), **_as_image(shape)}
     height, width = image_size
     if height != width and "image_size" in _parameters(name):
         side = max(image_size)
@@ -62,6 +75,13 @@ def arguments_for(name: str, classes: int, image_size: tuple[int, int]) -> dict[
             f"(--option image_size={side} or --image-size {side} in other commands)"
         )
     return {"name": name, "num_classes": classes, "image_size": height}
+
+
+def _as_image(shape: tuple[int, ...]) -> dict[str, int]:
+    """For networks of images: samples (channels, height, width) are like square images."""
+    if len(shape) != 3 or shape[1] != shape[2]:
+        return {}
+    return {"in_channels": shape[0], "image_size": shape[1]}
 
 
 def rebuild(description: Mapping[str, Any]) -> nn.Module:

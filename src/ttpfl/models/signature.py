@@ -1,8 +1,8 @@
 """Inputs and outputs of a network, so that a model file can be used without its training data."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -11,28 +11,50 @@ from torch import nn
 from ttpfl.core.outputs import logits_of
 from ttpfl.errors import ModelError
 from ttpfl.util.limits import MOST_CLASSES
-from ttpfl.util.settings_kit import LIST, Rule
+from ttpfl.util.settings_kit import LIST, NUMBER, Rule, one_of
 
 if TYPE_CHECKING:
-    from ttpfl.data.images import DatasetInfo, Triple
+    from ttpfl.data.images import DatasetInfo
 
 LARGEST_SIDE = 16384
-_SIZE = Rule(
-    f"height and width, up to {LARGEST_SIDE}",
-    lambda sides: len(sides) == 2 and all(type(side) is int and 1 <= side <= LARGEST_SIDE for side in sides),
+MOST_DIMENSIONS = 4
+LARGEST = 1e9  # mean and standard deviation
+
+
+def _are_sides(sides: Sequence[Any]) -> bool:
+    return all(type(side) is int and 1 <= side <= LARGEST_SIDE for side in sides)
+
+
+_SIZE = Rule(f"height and width, up to {LARGEST_SIDE}", lambda sides: len(sides) == 2 and _are_sides(sides))
+_SHAPE = Rule(
+    f"up to {MOST_DIMENSIONS} sides, each up to {LARGEST_SIDE}",
+    lambda sides: len(sides) <= MOST_DIMENSIONS and _are_sides(sides),
 )
-_MEAN = Rule(
-    "three numbers",
-    lambda values: (
-        len(values) == 3 and all(type(value) in (int, float) and abs(value) < 1e6 for value in values)
-    ),
-)
-_STD = Rule("three positive numbers", lambda values: _MEAN.holds(values) and min(values) > 0)
+_SCALE = Rule("a number other than 0", lambda value: NUMBER.holds(value) and value != 0)
+_MISSING = one_of("error", "mean")
+_FEATURES = Rule("a list of names", lambda names: all(isinstance(name, str) for name in names))
+
+
+def _numbers(count: int, positive: bool = False) -> Rule:
+    """A number for each channel.
+
+    >>> _numbers(3, positive=True).words, _numbers(1).words
+    ('three positive numbers', '1 number')
+    """
+    words = f"{'three' if count == 3 else count} {'positive ' * positive}number{'s' * (count != 1)}"
+    return Rule(
+        words,
+        lambda values: (
+            len(values) == count
+            and all(type(value) in (int, float) and abs(value) < LARGEST for value in values)
+            and (not positive or min(values) > 0)
+        ),
+    )
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Input: normalised images of one size. Output: one logit per class.
+    """Input: normalised images of one size, or samples of one shape. Output: one logit per class.
 
     >>> Signature(("cat", "dog"), (32, 32), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.0))
     Traceback (most recent call last):
@@ -43,20 +65,39 @@ class Signature:
     classes: tuple[str, ...]
     """Names in the order of the logits."""
     image_size: tuple[int, int]
-    """Height and width."""
-    mean: "Triple"
-    std: "Triple"
-    """Mean and standard deviation of red, green and blue (0 to 1), for normalisation."""
+    """Height and width; (0, 0) if the inputs are no images."""
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    """Mean and standard deviation of red, green and blue (0 to 1) or of other channels, for normalisation."""
+    shape: tuple[int, ...] = ()
+    """Shape of a sample that is not an image."""
+    scale: float = 1.0
+    """Factor from stored values to those that are normalised."""
+    missing: str = "error"
+    """What NaN means: "error", or "mean" for the mean of its channel."""
+    features: tuple[str, ...] = ()
+    """Names of the columns of a table that are the inputs, in order."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            LIST.check(ModelError, **{field.name: value})
-            object.__setattr__(self, field.name, tuple(value))  # the card of a file has lists
+        for name in ("classes", "image_size", "mean", "std", "shape", "features"):
+            value = getattr(self, name)
+            LIST.check(ModelError, **{name: value})
+            object.__setattr__(self, name, tuple(value))  # the card of a file has lists
         self._check_classes()
-        _SIZE.check(ModelError, image_size=self.image_size)
-        _MEAN.check(ModelError, mean=self.mean)
-        _STD.check(ModelError, std=self.std)
+        _SHAPE.check(ModelError, shape=self.shape)
+        if not self.shape:
+            _SIZE.check(ModelError, image_size=self.image_size)
+        _SCALE.check(ModelError, scale=self.scale)
+        _MISSING.check(ModelError, missing=self.missing)
+        _FEATURES.check(ModelError, features=self.features)
+        channels = self.input_shape[0]
+        _numbers(channels).check(ModelError, mean=self.mean)
+        _numbers(channels, positive=True).check(ModelError, std=self.std)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input of the network."""
+        return self.shape or (3, *self.image_size)
 
     def _check_classes(self) -> None:
         if not self.classes:
@@ -77,7 +118,9 @@ class Signature:
         ...                 "colour_space": "sRGB"}).classes
         ('cat',)
         """
-        return cls(**{field.name: card[field.name] for field in fields(cls)})
+        required = {field.name: card[field.name] for field in fields(cls) if field.default is MISSING}
+        optional = ("shape", "scale", "missing", "features")
+        return cls(**required, **{name: card[name] for name in optional if name in card})
 
     @classmethod
     def of(cls, info: "DatasetInfo") -> Self:
@@ -87,10 +130,11 @@ class Signature:
         >>> Signature.of(dataset_info("pacs")).image_size
         (224, 224)
         """
-        return cls(info.classes, info.image_size, info.mean, info.std)
+        size = (info.image_size, info.mean, info.std)
+        return cls(info.classes, *size, info.shape, info.scale, info.missing, info.features)
 
     def check_fits(self, model: nn.Module) -> None:
-        """Raise a ModelError unless the model accepts such images and has one logit per class.
+        """Raise a ModelError unless the model accepts such inputs and has one logit per class.
 
         >>> from ttpfl.models import shallow_cnn
         >>> signature = Signature(("cat", "dog"), (32, 32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -99,12 +143,13 @@ class Signature:
             ...
         ttpfl.errors.ModelError: there are 2 classes, but the network returns logits of shape (1, 10)
         """
-        height, width = self.image_size
         try:
             with torch.inference_mode():
-                shape = tuple(logits_of(model(torch.zeros(1, 3, height, width))).shape)
-        except RuntimeError as error:
-            raise ModelError(f"the network does not accept images of {height}x{width}: {error}") from error
+                shape = tuple(logits_of(model(torch.zeros(1, *self.input_shape))).shape)
+        except (RuntimeError, ValueError) as error:
+            kind = "samples" if self.shape else "images"
+            size = "x".join(map(str, self.shape or self.image_size))
+            raise ModelError(f"the network does not accept {kind} of {size}: {error}") from error
         if shape != (1, len(self.classes)):
             raise ModelError(
                 f"there are {len(self.classes)} classes, but the network returns logits of shape {shape}"

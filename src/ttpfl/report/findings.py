@@ -32,29 +32,31 @@ def _best(study: Study) -> Html:
     in_cases = f" in {cases} cases" if cases > 1 else ""
     if methods == 1:
         return joined(
-            "Only ", _named(leaders), f" was run{in_cases}, with an accuracy of {accuracy}, {clients}."
+            "Only ",
+            _named(leaders),
+            f" was run{in_cases}, with a mean {study.metric} of {accuracy}, {clients}.",
         )
     metric, value = (
-        ("average rank", plain(study.ranks[leaders[0]], 1)) if cases > 1 else ("accuracy", accuracy)
+        ("average rank", plain(study.ranks[leaders[0]], 1)) if cases > 1 else (study.metric, accuracy)
     )
     if len(leaders) == methods:
         return joined(f"All {methods} methods{in_cases} have the same {metric}, {value}, {clients}.")
     of_all = f"Of {methods} methods{in_cases}, "
-    top = "lowest average rank" if cases > 1 else "highest accuracy"
+    top = "lowest average rank" if cases > 1 else f"highest {study.metric}"
     if len(leaders) > 1:
         return joined(of_all, _named(leaders), f" share the {top} ({value}), {clients}.")
     lead = study.lead(*study.order[:2])
     clear = all(study.lead(leaders[0], other).is_clear for other in study.order[1:])
     verb = f"is best by {metric}" if clear else f"has the {top}"
     figures = _accuracies(study, leaders[0]) if cases > 1 else ""
-    rest = f" {verb} ({value}){figures}, {clients}. It {_lead(lead, study.order[1])}."
+    rest = f" {verb} ({value}){figures}, {clients}. It {_lead(lead, study.order[1], study.metric)}."
     return joined(of_all, _named(leaders), rest)
 
 
-def _lead(lead: Lead, other: str) -> str:
+def _lead(lead: Lead, other: str, metric: str) -> str:
     """The distance to the runner-up, and whether it is more than chance."""
     verb = "trails" if lead.points < 0 else "leads"
-    text = f"{verb} {other}, the runner-up, by {plain(abs(lead.points))} points in mean accuracy"
+    text = f"{verb} {other}, the runner-up, by {plain(abs(lead.points))} points in mean {metric}"
     unclear = lead.interval is not None and lead.interval[0] <= 0 <= lead.interval[1]
     return f"{text} ({_interval(lead.interval)})" + ": too close to call" * unclear
 
@@ -74,7 +76,7 @@ def _accuracies(study: Study, label: str) -> str:
         figures = words(by_case)
     else:
         figures = f"{by_case[0]} to {by_case[-1]}" if in_order else percentage(study.overall[label].accuracy)
-    return f", with a mean accuracy of {figures}"
+    return f", with a mean {study.metric} of {figures}"
 
 
 def _named(labels: Sequence[str]) -> Node:

@@ -137,3 +137,12 @@ def merged(items: Iterable[tuple[str, T]]) -> dict[str, T]:
         else:
             names.append(name)
     return {", ".join(names): value for names, value in groups}
+
+
+def capital(text: str) -> str:
+    """The text with a capital letter at its start.
+
+    >>> capital("macro-F1")
+    'Macro-F1'
+    """
+    return text[:1].upper() + text[1:]

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from ttpfl.errors import ReportError
 from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.markup import Html, Node, element
+from ttpfl.report.numbers import capital
 from ttpfl.report.scale import Scale, covering
+from ttpfl.results.comparison import Comparison
 from ttpfl.results.files import checked_results
 from ttpfl.results.runs import entry_of
-from ttpfl.results.schema import Run
+from ttpfl.results.schema import HEADLINES, Run
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 340, 46, 64, 52
 TEXT, GRID, GAIN, HARM = "#7a838d", "#8b949e", "#2a8fd6", "#d9702a"
@@ -23,7 +25,8 @@ def picture(results: object, method: str = "atp-online") -> Html:
     run = checked_results(results)["runs"][0]
     before, after = _percent(run, BASELINE), _percent(run, method)
     scale = covering([*before, *after])
-    title = f"Accuracy at {len(before)} new clients: on average {_mean(before)} before, {_mean(after)} after"
+    means = f"on average {_mean(before)} before, {_mean(after)} after"
+    title = f"{_metric(run)} at {len(before)} new clients: {means}"
     harmed = sum(a < b for b, a in zip(before, after, strict=True))
     return element(
         "svg",
@@ -38,12 +41,16 @@ def picture(results: object, method: str = "atp-online") -> Html:
     )  # fmt: skip
 
 
+def _metric(run: Run) -> str:
+    return capital(HEADLINES[Comparison(run).headline])
+
+
 def _percent(run: Run, label: str) -> list[float]:
     entry = entry_of(run, label)
     if entry is None:
         labels = ", ".join(entry["label"] for entry in run["entries"])
         raise ReportError(f"the run has no method {label!r} to draw; it has: {labels}")
-    return [100 * accuracy for accuracy in entry["accuracy"]]
+    return [100 * value for value in Comparison(run).of(entry["label"])]
 
 
 def _mean(values: list[float]) -> str:

@@ -10,11 +10,12 @@ from typing import cast
 
 import numpy as np
 
+from ttpfl.errors import ReportError
 from ttpfl.evaluation.summary import Lead, Line, Spread, average_ranks, lead, lines
 from ttpfl.report.numbers import listed
 from ttpfl.results.comparison import Comparison
 from ttpfl.results.files import checked_results, checked_samples
-from ttpfl.results.schema import METRICS, MethodResult, Results, Run, Samples, ToyExample
+from ttpfl.results.schema import HEADLINES, METRICS, MethodResult, Results, Run, Samples, ToyExample
 
 Identity = tuple[str, str]
 """A client across runs: the digest of its population, and its id there."""
@@ -66,6 +67,11 @@ class Study:
     results: Results
     samples: Samples | None
     cases: tuple[Case, ...]
+
+    @property
+    def metric(self) -> str:
+        """The name of the main metric in a sentence."""
+        return HEADLINES[Comparison(self.results["runs"][0]).headline]
 
     @cached_property
     def labels(self) -> list[str]:
@@ -159,6 +165,10 @@ def study(content: object, samples: object = None) -> Study:
     """Check the content of a `results.json` and, optionally, of a `samples.json`, and group runs by case."""
     results, images = checked_results(content), None if samples is None else checked_samples(samples)
     names = dict.fromkeys(run["case"] for run in results["runs"])
+    if len(headlines := {Comparison(run).headline for run in results["runs"]}) > 1:
+        raise ReportError(
+            f"the runs have different headlines ({', '.join(sorted(headlines))}): report them apart"
+        )
     return Study(results, images, tuple(_case(results, name) for name in names))
 
 

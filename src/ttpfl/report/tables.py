@@ -111,7 +111,7 @@ def replaced(page: str, tables: str) -> str:
 
 
 def _cells(study: Study) -> list[list[str]]:
-    names = [case.name or "accuracy" for case in study.cases]
+    names = [case.name or study.metric for case in study.cases]
     rows = [["method", *names, *(ranking.title for ranking in study.rankings)]]
     for label in study.labels:
         accuracies = [_accuracy(case.accuracy.get(label), case.paper.get(label)) for case in study.cases]

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ttpfl.evaluation.summary import BASELINE, Line
-from ttpfl.report.numbers import DASH, ends, plain, signed
+from ttpfl.report.numbers import DASH, capital, ends, plain, signed
 from ttpfl.report.study import Case, Study
 from ttpfl.results.schema import COST
 from ttpfl.util.printable import counted
@@ -22,7 +22,7 @@ Rows = list[list[str]]
 
 def study_words(study: Study) -> list[Table | str]:
     """One row per method or, if the cases do not fit side by side, per case and method."""
-    columns = _columns([line for case in study.cases for line in case.lines.values()])
+    columns = _columns(study.metric, [line for case in study.cases for line in case.lines.values()])
     table = _side_by_side(study) if len(study.cases) > 1 else None
     if table is not None:
         columns = [column for column in columns if column != "cost"]
@@ -34,7 +34,7 @@ def study_words(study: Study) -> list[Table | str]:
 
 def _notes(study: Study, columns: Sequence[str], clients: str, fewest: int) -> str:
     """What the columns mean, and why some have no figures."""
-    text = "Accuracy in percent, mean over clients."
+    text = f"{capital(study.metric)} in percent, mean over clients."
     if VS_NONE[0] in columns:
         interval = ", with its paired interval" if fewest > 1 else ". A single client gives no interval"
         text += f" Vs. {BASELINE}: the difference in points, mean over {clients}{interval}."
@@ -91,11 +91,11 @@ def _accuracy(case: Case, label: str, with_spread: bool) -> str:
     return str(accuracy) if with_spread else plain(accuracy.mean)
 
 
-def _columns(lines: Sequence[Line]) -> list[str]:
+def _columns(metric: str, lines: Sequence[Line]) -> list[str]:
     """The columns for which there are figures."""
     has_baseline = any(line.harmed is not None for line in lines)
     has_cost = any(math.isfinite(line.time) for line in lines)
-    return ["accuracy", *VS_NONE * has_baseline, *["cost"] * has_cost]
+    return [metric, *VS_NONE * has_baseline, *["cost"] * has_cost]
 
 
 def _cells(line: Line, columns: Iterable[str]) -> Iterator[str]:

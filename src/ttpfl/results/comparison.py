@@ -29,10 +29,21 @@ class Comparison:
         """Hashes of model and images, and the settings of the streams."""
         return self.run.get("setting", {})
 
-    def of(self, method: str, figure: str = "accuracy") -> list[float]:
-        """A metric of a method at each client, in the order of clients; NaN where unknown."""
+    @property
+    def headline(self) -> str:
+        """The main metric: a key of `HEADLINES`."""
+        return self.run.get("headline", "accuracy")
+
+    def of(self, method: str, figure: str | None = None) -> list[float]:
+        """A metric of a method at each client, in the order of clients; NaN where unknown.
+
+        By default, it is the main metric of the run.
+        """
         entry = entry_of(self.run, method)
-        column = [] if entry is None else cast(dict[str, Sequence[float | None]], entry)[figure]
+        if entry is None:
+            return []
+        columns = cast(dict[str, Sequence[float | None]], entry)
+        column = columns.get(figure or self.headline, [None] * len(entry["accuracy"]))
         return [math.nan if value is None else value for value in column]
 
     def save(

@@ -9,11 +9,21 @@ from typing import Any, cast
 
 from ttpfl.errors import ReportError
 from ttpfl.results.earlier import as_run, is_comparison
-from ttpfl.results.schema import FORMAT, METRICS, UNSEALED, Paper, Results, Run, Samples, ToyExample
+from ttpfl.results.schema import (
+    FORMAT,
+    HEADLINES,
+    METRICS,
+    UNSEALED,
+    Paper,
+    Results,
+    Run,
+    Samples,
+    ToyExample,
+)
 from ttpfl.util import reading
 from ttpfl.util.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.util.files import written_in_one_step
-from ttpfl.util.settings_kit import TYPES, Rule, as_type
+from ttpfl.util.settings_kit import TYPES, Rule, as_type, check_known
 
 RESULTS, SAMPLES = "results.json", "samples.json"
 
@@ -126,20 +136,25 @@ def _check_run(run: Run, place: str) -> None:
         raise ReportError(f"{place} has no {'entries' if clients else 'clients'}: the run is not finished")
     _check_distinct([f"client {client['id']}" for client in run["clients"]], place)
     _check_distinct([f"entry {entry['label']}" for entry in run["entries"]], place)
+    check_known("headline", run.get("headline", "accuracy"), HEADLINES, ReportError, f"of {place}")
     if "toy" in run:
         _check_toy(run["toy"], f"{place}.toy")
+    labels = [entry["label"] for entry in run["entries"]]
+    for order, entries in run.get("orders", {}).items():
+        if [entry["label"] for entry in entries] != labels:
+            raise ReportError(f"{place}: the entries in the order {order} are not those of the run")
     for client in run["clients"]:
         if len(client["labels"]) != len(run["population"]["classes"]):
             raise ReportError(f"{place}: client {client['id']} does not have one count for each class")
-    for entry in run["entries"]:
+    for entry in [*run["entries"], *(entry for other in run.get("orders", {}).values() for entry in other)]:
         columns = cast(dict[str, list[float | None]], entry)
         for name in METRICS:
-            if (count := len(columns[name])) != clients:
+            if name in columns and (count := len(columns[name])) != clients:
                 raise ReportError(
                     f"{place}: {name} of {entry['label']} has {count} figures for {clients} clients"
                 )
-        for value in entry["accuracy"]:
-            if not 0 <= value <= 1:  # also NaN
+        for value in columns.get(run.get("headline", "accuracy"), [None]):
+            if value is None or not 0 <= value <= 1:  # also NaN
                 raise ReportError(f"{place}: an accuracy of {entry['label']} is {value}, not in 0 to 1")
         for module in entry["rates"]["modules"] if entry["rates"] else ():
             if not math.isfinite(module["rate"]):

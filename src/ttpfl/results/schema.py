@@ -24,6 +24,8 @@ class Metrics(TypedDict):
     """The measurements of a method at each client."""
 
     accuracy: list[float]
+    balanced_accuracy: NotRequired[Column]  # mean recall over the client's classes; not in earlier files
+    macro_f1: NotRequired[Column]  # mean F1 over the client's and the predicted classes; not in earlier files
     loss: Column  # mean cross-entropy
     ece: Column  # expected calibration error
     entropy: Column  # mean entropy of the predictions
@@ -32,6 +34,9 @@ class Metrics(TypedDict):
 
 
 METRICS = tuple(Metrics.__annotations__)
+
+HEADLINES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1"}
+"""Metrics that can be the main one, and their names in texts."""
 
 COST = (
     "The cost of a method is the time it takes for a stream, divided by the time the plain model takes for "
@@ -173,6 +178,10 @@ class Run(TypedDict):
     clients: list[Client]
     training: list[RoundRecord]
     entries: list[MethodResult]
+    orders: NotRequired[dict[str, list[MethodResult]]]
+    """The entries in further orders of the target clients' streams."""
+    headline: NotRequired[str]
+    """The main metric, a key of `HEADLINES`; accuracy if missing."""
     setting: NotRequired[dict[str, Any]]
     """Hashes of model and images, and the settings of the streams, in comparisons of a given model."""
     toy: NotRequired[ToyExample]
@@ -196,10 +205,16 @@ class Prediction(TypedDict):
 
 
 class Image(TypedDict):
-    """An image (`size` is height and width, `rgb` its bytes in base64) before and after adaptation."""
+    """A sample before and after adaptation.
 
-    size: list[int]
-    rgb: str
+    An image has a `size` (height and width) and `rgb` (its bytes in base64), a signal the normalised values
+    of its `channels`, and a row of a table those of its `features`.
+    """
+
+    size: NotRequired[list[int]]
+    rgb: NotRequired[str]
+    channels: NotRequired[list[list[float]]]
+    features: NotRequired[list[float]]
     label: str
     before: Prediction
     after: Prediction

@@ -12,12 +12,13 @@ from ttpfl.report.sections.curves import curves
 from ttpfl.report.sections.pictures import pictures
 from ttpfl.report.sections.provenance import provenance
 from ttpfl.report.sections.rates import rates
+from ttpfl.report.sections.streams import streams
 from ttpfl.report.sections.toy import toy
 from ttpfl.report.sections.tradeoff import tradeoff
 from ttpfl.report.sections.variation import variation
 from ttpfl.report.study import Study
 
 SECTIONS: tuple[Callable[[Study], Section | None], ...] = (
-    comparison, toy, tradeoff, variation, clients, rates,
+    comparison, toy, streams, tradeoff, variation, clients, rates,
     curves, breakdown, pictures, cost, audit, provenance,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from ttpfl.report.sections.clients import describe
 from ttpfl.report.study import Study
 from ttpfl.results.schema import Client, Run
 
-LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's images where the colour becomes stronger
+LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's samples where the colour becomes stronger
 MAX_NAMED = 16  # classes; the names of more do not fit
 CHARACTER, GAP, NARROW = 6.6, 6, 240  # pixels: character, gap between names, drawing on a phone
 TOP = 3  # classes in a client's tooltip
@@ -24,7 +24,7 @@ def audit(study: Study) -> Section | None:
     runs = {study.title(run["case"], run["seed"]): _panel(run) for run in study.results["runs"]}
     caption = (
         "Class counts of the target clients: one column per client, one row per class. Stronger colour means "
-        "a larger share of the client's images."
+        "a larger share of the client's samples."
     )
     content = figure("audit-figure", caption, panels("Run", runs), _data(study))
     return Section("audit", "Data audit", content)
@@ -37,7 +37,7 @@ def _panel(run: Run) -> Iterator[Html]:
         [
             ("data", population["name"]),
             ("clients", f"{source} source, " * bool(source) + f"{population['target_clients']} target"),
-            ("target images", f"{sum(client['size'] for client in run['clients']):,}"),
+            ("target samples", f"{sum(client['size'] for client in run['clients']):,}"),
             ("digest", element("code", digest, class_="digest") if digest else None),
         ]
     )
@@ -101,7 +101,7 @@ def _cells(clients: list[Client]) -> Iterator[Html]:
 def _label(client: Client, classes: list[str]) -> str:
     counts = sorted(zip(client["labels"], classes, strict=True), key=lambda pair: -pair[0])
     top = ", ".join(f"{name} {count}" for count, name in counts[:TOP])
-    return f"{describe(client)}: {client['size']} images; {top}" + " …" * (len(counts) > TOP)
+    return f"{describe(client)}: {client['size']} samples; {top}" + " …" * (len(counts) > TOP)
 
 
 def _data(study: Study) -> Data:
@@ -111,4 +111,4 @@ def _data(study: Study) -> Data:
         for client in run["clients"]:
             counts = dict(zip(run["population"]["classes"], client["labels"], strict=True))
             rows.append([run["case"], run["seed"], client["id"], client["size"], *map(counts.get, classes)])
-    return Data(["case", "seed", "client", "images", *classes], rows)
+    return Data(["case", "seed", "client", "samples", *classes], rows)

@@ -31,7 +31,7 @@ def breakdown(study: Study) -> Section | None:
     tables = {case.name: _table(case, by_case[case.name]) for case in study.cases if case.name in by_case}
     caption = (
         "Mean difference from no adaptation in each group of clients, in points; the row of no adaptation "
-        "shows its accuracy in percent. Blue is better, orange worse; colours saturate at 10 points."
+        f"shows its {study.metric} in percent. Blue is better, orange worse; colours saturate at 10 points."
     )
     rows: list[list[Value]] = [
         [case, kind, group, len(accuracies), label, mean(accuracies)]
@@ -39,7 +39,7 @@ def breakdown(study: Study) -> Section | None:
         for (kind, group), by_label in groups.items()
         for label, accuracies in by_label.items()
     ]
-    data = Data(["case", "by", "group", "clients", "method", "accuracy"], rows)
+    data = Data(["case", "by", "group", "clients", "method", study.metric], rows)
     content = figure("breakdown-table", caption, panels("Case", tables), data)
     return Section("breakdown", "By corruption and domain", content)
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.chart import Axis, Canvas, axis_note, percent, tooltip
 from ttpfl.report.markup import Html, Node, element
-from ttpfl.report.numbers import listed, plain, signed
+from ttpfl.report.numbers import capital, listed, plain, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.study import Study
 from ttpfl.results.comparison import Comparison
-from ttpfl.results.schema import Client, Run
+from ttpfl.results.schema import HEADLINES, Client, Run
 
 COLUMNS = ["case", "seed", "client", "domain", "corruption", "severity"]
 
@@ -23,13 +23,14 @@ def clients(study: Study) -> Section | None:
         return None
     runs, first_row, first_axes = {}, 0, []
     for run in study.results["runs"]:
-        axes = {label: _axis(run, label) for label in methods}
+        axes = {label: _axis(run, label, study.metric) for label in methods}
         runs[study.title(run["case"], run["seed"])] = _panel(run, axes, first_row)
         first_row += len(run["clients"])
         first_axes.append(axes[methods[0]])
     caption = (
-        "Accuracy of each client without adaptation (ring) and with it (dot), sorted by the former. The dot "
-        f"of a harmed client lies below its ring. The axis fits the method shown.{axis_note(*first_axes)}"
+        f"{capital(study.metric)} of each client without adaptation (ring) and with it (dot), sorted by the "
+        "former. The dot of a harmed client lies below its ring. The axis fits the method shown."
+        f"{axis_note(*first_axes)}"
     )
     keys = [("ring", "no adaptation"), ("gain", "better"), ("harm", "harmed")]
     body = [_choice(methods), panels("Run", runs), legend(keys)]
@@ -65,14 +66,16 @@ def _panel(run: Run, axes: Mapping[str, Axis], first_row: int) -> Html:
         "g", pairs, class_="pairs",
         data_low=scale.low, data_high=scale.high, data_height=canvas.height, data_axes=_as_json(axes),
     )  # fmt: skip
-    title = listed("Accuracy per client", run["case"], f"seed {run['seed']}")
+    title = listed(
+        f"{capital(HEADLINES[Comparison(run).headline])} per client", run["case"], f"seed {run['seed']}"
+    )
     chart = canvas.drawn(title, "A ring (no adaptation) and a dot (adapted) for each client.", group)
     return element("div", element("p", _summary(method, before, after), class_="note", role="status"), chart)
 
 
-def _axis(run: Run, label: str) -> Axis:
+def _axis(run: Run, label: str, metric: str) -> Axis:
     accuracies = [100 * value for method in (BASELINE, label) for value in Comparison(run).of(method)]
-    return Axis(covering(accuracies), "accuracy, %")
+    return Axis(covering(accuracies), f"{metric}, %")
 
 
 def _as_json(axes: Mapping[str, Axis]) -> str:

@@ -4,7 +4,7 @@ import math
 
 from ttpfl.evaluation.summary import Line
 from ttpfl.report.markup import element
-from ttpfl.report.numbers import plain, size
+from ttpfl.report.numbers import capital, plain, size
 from ttpfl.report.parts import METHOD, Cell, Column, Data, Section, Value, dot, figure, method_cell, table
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.study import Study
@@ -18,7 +18,6 @@ COLUMNS = [
     Column("Plot", "on a logarithmic scale", sortable=False),
     Column("Memory", "in addition to the model"),
     Column("Plot", "on a logarithmic scale", sortable=False),
-    Column("Accuracy", "mean over all clients, in percent"),
 ]
 
 
@@ -35,8 +34,9 @@ def cost(study: Study) -> Section | None:
         "logarithmic scales. Times vary from run to run."
     )
     values: list[list[Value]] = [[line.method, line.time, line.extra_bytes, line.accuracy] for line in lines]
-    data = Data(["method", "cost", "extra_bytes", "accuracy"], values)
-    return Section("cost", "Cost", figure("cost-table", caption, table("Cost", COLUMNS, rows), data))
+    data = Data(["method", "cost", "extra_bytes", study.metric], values)
+    columns = [*COLUMNS, Column(capital(study.metric), "mean over all clients, in percent")]
+    return Section("cost", "Cost", figure("cost-table", caption, table("Cost", columns, rows), data))
 
 
 def _row(line: Line, times: Scale, memory: Scale) -> list[Cell]:

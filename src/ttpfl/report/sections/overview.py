@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Mapping
 
 from ttpfl.report.markup import Html, Node, element, joined
-from ttpfl.report.numbers import DASH, plain
+from ttpfl.report.numbers import DASH, capital, plain
 from ttpfl.report.parts import METHOD, Cell, Column, Data, Value, figure, method_cell, table
 from ttpfl.report.study import Case, Ranking, Study
 
 
 def overview(study: Study) -> Html:
     """A table with a column for each case."""
-    columns = [METHOD, *(Column(case.name, "mean accuracy in percent") for case in study.cases)]
+    columns = [METHOD, *(Column(case.name, f"mean {study.metric} in percent") for case in study.cases)]
     for ranking in study.rankings:
         paper = "; in brackets: by the paper's figures" * bool(ranking.paper)
-        columns.append(Column(ranking.title.capitalize(), f"over the cases, by accuracy{paper}"))
+        columns.append(Column(ranking.title.capitalize(), f"over the cases, by {study.metric}{paper}"))
     marked = [marks(_accuracies(case)) for case in study.cases]
     rows = [
         [
@@ -23,10 +23,12 @@ def overview(study: Study) -> Html:
         ]
         for label in study.labels
     ]
-    caption = f"Mean accuracy over clients in percent{over_seeds(study)}. Highest bold, second underlined."
+    caption = (
+        f"Mean {study.metric} over clients in percent{over_seeds(study)}. Highest bold, second underlined."
+    )
     if any(ranking.paper for ranking in study.rankings):
         caption += " In brackets: ranks of the same methods by the paper's figures."
-    return figure("overview", caption, table("Accuracy by case", columns, rows), _data(study))
+    return figure("overview", caption, table(f"{capital(study.metric)} by case", columns, rows), _data(study))
 
 
 def _rank(ranking: Ranking, label: str) -> Cell:

@@ -1,16 +1,16 @@
-"""Sample images with the predictions before and after adaptation."""
+"""Samples with the predictions before and after adaptation."""
 
 from ttpfl.report.markup import Html, element
 from ttpfl.report.numbers import percentage
 from ttpfl.report.parts import Data, Section, Value, figure, panels
-from ttpfl.report.png import png_address
 from ttpfl.report.sections.clients import describe
+from ttpfl.report.sections.drawings import drawing, things
 from ttpfl.report.study import Study
 from ttpfl.results.schema import ClientImages, Image, Prediction, Samples
 
 
 def pictures(study: Study) -> Section | None:
-    """A row of images for some clients, if there are samples."""
+    """A row of images, signals or rows of a table for some clients, if there are samples."""
     samples = study.samples
     if samples is None or not any(run["clients"] for run in samples["runs"]):
         return None
@@ -27,9 +27,11 @@ def pictures(study: Study) -> Section | None:
         for run in samples["runs"]
     }
     method = samples.get("after") or "adaptation"
+    kind = things([image for run in samples["runs"] for one in run["clients"] for image in one["images"]])
     caption = (
-        f"Images as the model sees them{_clients(samples)}. {_choice(samples)} Below each image: its class, "
-        f"then the prediction without adaptation and with {method}, each with the model's confidence."
+        f"{kind.capitalize()} as the model sees them{_clients(samples)}. {_choice(samples, kind)}"
+        f"{_SCALES.get(kind, '')} Below each {kind.removesuffix('s')}: its class, then the prediction "
+        f"without adaptation and with {method}, each with the model's confidence."
     )
     content = figure("pictures-figure", caption, panels("Run", runs), _data(samples))
     return Section("pictures", "What the model sees", content)
@@ -42,10 +44,16 @@ def _clients(samples: Samples) -> str:
     return ", at the clients with the largest, median and smallest gain"
 
 
-def _choice(samples: Samples) -> str:
-    """How the images were chosen, which limits what they show."""
+_SCALES = {
+    "signals": " A line per channel; the middle is the source clients' mean, the edges four deviations away.",
+    "rows": " A bar per feature, from the source clients' mean; the edges are four deviations away.",
+}
+
+
+def _choice(samples: Samples, kind: str) -> str:
+    """How the samples were chosen, which limits what they show."""
     if all("changed" in client for run in samples["runs"] for client in run["clients"]):
-        return "The images of a client are drawn at random."
+        return f"The {kind} of a client are drawn at random."
     return "Images whose prediction changes come first, so they do not show how often that happens."
 
 
@@ -61,10 +69,8 @@ def _client(client: ClientImages, name: str) -> Html:
 
 
 def _image(image: Image) -> list[Html]:
-    height, width = image["size"] if len(image["size"]) == 2 else (0, 0)
-    source = png_address(image["rgb"], height, width)
     return [
-        element("img", src=source, alt=f"an image of class {image['label']}"),
+        drawing(image),
         element("b", image["label"]),
         _prediction("before", image["before"], image["label"]),
         _prediction("after", image["after"], image["label"]),

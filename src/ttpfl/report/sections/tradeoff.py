@@ -30,8 +30,8 @@ def tradeoff(study: Study) -> Section | None:
     names = [name for name in feature.lines if name in label.lines]
     places = [(feature.lines[name].accuracy, label.lines[name].accuracy) for name in names]
     canvas = Canvas(
-        Axis(covering(x for x, _ in places), "accuracy under feature shift, %"),
-        Axis(covering(y for _, y in places), "accuracy under label shift, %"),
+        Axis(covering(x for x, _ in places), f"{study.metric} under feature shift, %"),
+        Axis(covering(y for _, y in places), f"{study.metric} under label shift, %"),
         HEIGHT,
     )
     points = [
@@ -43,7 +43,7 @@ def tradeoff(study: Study) -> Section | None:
     description = f"{len(names)} methods as points; further right and up is better."
     body = canvas.drawn(title, description, _cross(canvas, feature, label), points, texts, class_="tall")
     caption = (
-        "Mean accuracy of each method under feature shift and under label shift. The lines mark no "
+        f"Mean {study.metric} of each method under feature shift and under label shift. The lines mark no "
         "adaptation: methods left of the vertical or below the horizontal line harm under that shift."
     )
     data = Data(["method", "feature", "label"], [[n, x, y] for n, (x, y) in zip(names, places, strict=True)])

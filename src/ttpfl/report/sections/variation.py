@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.chart import Axis, Canvas, axis_note
 from ttpfl.report.markup import Html, element, joined
-from ttpfl.report.numbers import clipped, plain, short
+from ttpfl.report.numbers import capital, clipped, plain, short
 from ttpfl.report.parts import Data, Section, figure
 from ttpfl.report.placing import spread_out
 from ttpfl.report.scale import Scale, covering
@@ -23,7 +23,7 @@ def variation(study: Study) -> Section | None:
     if not named:
         return None
     body = joined(*(_figure(study, name, cases) for name, cases in named.items()))
-    return Section("variation", "Accuracy over " + ", ".join(named), body)
+    return Section("variation", f"{capital(study.metric)} over " + ", ".join(named), body)
 
 
 def varied(cases: tuple[Case, ...]) -> dict[str, dict[float, Case]]:
@@ -40,21 +40,21 @@ def _figure(study: Study, name: str, cases: dict[float, Case]) -> Html:
     lines = {label: [(x, case.lines[label].accuracy) for x, case in cases.items()] for label in labels}
     canvas = Canvas(
         Axis(_scale(list(cases)), name, ticks=list(cases)),
-        Axis(covering(y for line in lines.values() for _, y in line), "mean accuracy, %"),
+        Axis(covering(y for line in lines.values() for _, y in line), f"mean {study.metric}, %"),
         height=300,
     )
     classes = dict.fromkeys(labels, "s0") | {label: f"s{n + 1}" for n, label in enumerate(labels[:COLOURED])}
     classes |= {BASELINE: "baseline"}
     drawn = reversed(labels)  # the best on top
     body = canvas.drawn(
-        f"Accuracy over {name}",
+        f"{capital(study.metric)} over {name}",
         f"One line for each of {len(labels)} methods.",
         [_line(canvas, name, label, lines[label], classes[label]) for label in drawn],
         _ends(canvas, {label: lines[label][-1][1] for label in labels if classes[label] != "s0"}, classes),
         class_="ends",
     )
     grey = f"; methods after the first {COLOURED} are grey" * ("s0" in classes.values())
-    caption = f"Mean accuracy over clients for each {name}{grey}.{axis_note(canvas.y)}"
+    caption = f"Mean {study.metric} over clients for each {name}{grey}.{axis_note(canvas.y)}"
     rows = [[x, *(case.lines[label].accuracy for label in labels)] for x, case in cases.items()]
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return figure(f"variation-{slug}", caption, body, Data([name, *labels], rows))
