@@ -24,6 +24,6 @@ class OffsetModel(nn.Module):
         self.register_buffer("offset", offset)
 
     def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
-        """The logits with the offset; takes the arguments of the model, of which exporters need a named one."""
+        """The logits with the offset. Takes the model's arguments; exporters need a named first one."""
         inputs = () if x is None else (x, *args)
         return with_offset(self._readout(self.model(*inputs, **kwargs)), self.offset)
