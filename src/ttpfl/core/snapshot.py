@@ -23,6 +23,7 @@ class OffsetModel(nn.Module):
         self.model, self._readout = model, readout or logits_of
         self.register_buffer("offset", offset)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The logits with the offset; takes the arguments of the model."""
-        return with_offset(self._readout(self.model(*args, **kwargs)), self.offset)
+    def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+        """The logits with the offset. Takes the model's arguments; exporters need a named first one."""
+        inputs = () if x is None else (x, *args)
+        return with_offset(self._readout(self.model(*inputs, **kwargs)), self.offset)
