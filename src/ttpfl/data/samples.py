@@ -1,5 +1,6 @@
 """Stored samples of any shape and type as inputs of a network, normalised by source clients alone."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -16,7 +17,7 @@ from ttpfl.errors import DataError
 
 Numbers = NDArray[np.float64]
 
-_BLOCK = 2**20  # values converted at a time, so that data in files is never copied as a whole
+_BLOCK = 2**15  # values converted at a time, so that data in files is never copied as a whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,21 +163,34 @@ def normalisation(
     ((2.0, 5.0), (1.0, 1.0))
     """
     moments = Moments(info.shape[0])
-    for name, samples, ids in clients:
-        for values in _blocks(samples, ids, info.scale):
-            if np.isinf(values).any() or (info.missing == "error" and np.isnan(values).any()):
-                raise DataError(
-                    f"source client {name!r} has NaN or Inf: correct it, or pass missing='mean' if NaN means "
-                    "unknown"
-                )
-            moments.add(Moments.of(values))
+    for values in _blocks(clients, info):
+        moments.add(Moments.of(values))
     if not moments.count.all():
         raise DataError(f"channel {int(moments.count.argmin())} has no value at any source client: remove it")
     return tuple(moments.mean.tolist()), tuple(moments.std.tolist())
 
 
-def _blocks(samples: Samples, ids: Ids, scale: float) -> Iterator[Numbers]:
-    ids = np.sort(ids)  # files are read in order
-    step = max(1, _BLOCK // max(1, int(np.prod(samples.shape[1:]))))
-    for start in range(0, len(ids), step):
-        yield samples[ids[start : start + step]] * np.float64(scale)
+def _blocks(clients: Iterable[tuple[str, Samples, Ids]], info: DatasetInfo) -> Iterator[Numbers]:
+    """All values in blocks of about the same size: parts of large clients, several small clients together."""
+    step, parts, count = max(1, _BLOCK // math.prod(info.shape)), list[NDArray[Any]](), 0
+    for name, samples, ids in clients:
+        ids = np.sort(ids)  # files are read in order
+        for start in range(0, len(ids), step):
+            values = samples[ids[start : start + step]]
+            _check(values, name, info.missing)
+            parts.append(values)
+            count += len(values)
+            if count >= step:
+                yield np.concatenate(parts) * np.float64(info.scale)
+                parts, count = [], 0
+    if parts:
+        yield np.concatenate(parts) * np.float64(info.scale)
+
+
+def _check(values: NDArray[Any], name: str, missing: str) -> None:
+    if values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)):
+        return
+    if missing == "error" or np.isinf(values).any():
+        raise DataError(
+            f"source client {name!r} has NaN or Inf: correct it, or pass missing='mean' if NaN is unknown"
+        )
