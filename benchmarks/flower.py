@@ -1,6 +1,6 @@
 """Overhead of a real federation: seconds and bytes per round, with three sites on 127.0.0.1.
 
-    python benchmarks/flower.py [--rounds 5]
+    python benchmarks/flower.py [--rounds 5] [--optimizer sgd]
 
 Each site has ten validation images, so that the work itself takes almost no time. Every site connects to
 the superlink through a proxy that counts the bytes on the wire, including TLS, signatures, polling and
@@ -80,13 +80,13 @@ def make(home: Path) -> tuple[Federation, dict[str, Counter]]:
     return federation, counters
 
 
-def measure(home: Path, rounds: int) -> dict[str, Any]:
+def measure(home: Path, rounds: int, optimizer: str) -> dict[str, Any]:
     federation, counters = make(home)
     torch.manual_seed(0)
     model = build(**BUILD)
     save_model(home / "model.safetensors", model, build=BUILD)
     out = home / "run"
-    settings = LearnSettings(rounds=rounds, batch_size=10)
+    settings = LearnSettings(optimizer=optimizer, rounds=rounds, batch_size=10)
     order = Order("learn", str(home / "model.safetensors"), str(out), SITES, vars(settings))
     marks: list[int] = []
 
@@ -113,6 +113,8 @@ def measure(home: Path, rounds: int) -> dict[str, Any]:
     return {
         "numbers in the model (D)": sum(t.numel() for t in model.state_dict().values()),
         "rates (d)": len(Rates.zeros(model).values),
+        "rounds": len(seconds),
+        "seconds of all rounds": sum(seconds),
         "seconds of the first round (with the model)": seconds[0],
         "seconds of a later round (median)": statistics.median(seconds[1:]),
         "seconds of work in it (median over sites)": statistics.median(work_times(federation)),
@@ -146,9 +148,10 @@ def main() -> None:
     layout = argparse.RawDescriptionHelpFormatter
     options = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     options.add_argument("--rounds", type=int, default=5)
-    rounds = options.parse_args().rounds
+    options.add_argument("--optimizer", default="sgd", choices=["sgd", "trust-region"])
+    rounds, optimizer = vars(options.parse_args()).values()
     with tempfile.TemporaryDirectory() as folder:
-        measured = measure(Path(folder) / "trial", rounds)
+        measured = measure(Path(folder) / "trial", rounds, optimizer)
     formula = 4 * (measured["numbers in the model (D)"] + 2 * rounds * measured["rates (d)"])
     measured[f"4 (D + 2Td) bytes for T = {rounds}"] = formula
     measured["bytes on the wire / 4 (D + 2Td)"] = measured["bytes per site, all rounds"] / formula

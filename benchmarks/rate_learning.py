@@ -57,7 +57,8 @@ def main() -> None:
     data = [(torch.randn(SAMPLES, 3, 32, 32), torch.randint(10, (SAMPLES,))) for _ in range(options.clients)]
     batches = [list(zip(x.split(BATCH), y.split(BATCH), strict=True)) for x, y in data]
     duel = Duel(model, batches, list(ttpfl.Rates.zeros(model).names))
-    learn(model, data, LearnSettings(rounds=1 + options.rounds, batch_size=BATCH), callbacks=[duel])
+    settings = LearnSettings(optimizer="sgd", rounds=1 + options.rounds, batch_size=BATCH)
+    learn(model, data, settings, callbacks=[duel])
     ours = statistics.median(duel.ours[1:])
     print(f"\nrate learning, shallow CNN, {options.clients} clients x {SAMPLES} samples")
     print(f"ttpfl: first round {duel.ours[0]:.2f} s, then {ours:.2f} s")

@@ -26,6 +26,7 @@ from ttpfl.experiment.store import key as stage_key
 from ttpfl.federation import LearnSettings
 from ttpfl.methods import make
 
+NOT_OF_THE_PAPER = ("demo", "har-persons")
 SMALL = """
 title = "small"
 seeds = [0, 1]
@@ -71,6 +72,18 @@ def test_the_default_preset_may_have_settings_that_the_others_do_not_take_over(t
     paper, cpu = (read(tmp_path / "own.toml", preset).config("a", 0) for preset in (None, "cpu"))
     assert (paper.train.rounds, paper.learn.optimizer, paper.learn.lr) == (5, "sgd", 0.5)
     assert (cpu.train.rounds, cpu.learn.optimizer, cpu.learn.lr) == (2, "trust-region", None)
+
+
+def test_an_entry_may_learn_its_rates_with_another_optimizer(tmp_path: Path) -> None:
+    """The settings of the first optimizer do not apply to it; those of both do."""
+    entry = '[[entries]]\nlabel = "plus"\nmethod = "atp-batch"\nrates.learn.optimizer = "trust-region"\n'
+    learn = '[presets.paper.learn]\noptimizer = "sgd"\nlr = 0.5\ncohort = 3\nbatch_size = 7\n'
+    (tmp_path / "own.toml").write_text(SMALL + entry + learn)
+    recipe = read(tmp_path / "own.toml")
+    (plus,) = [one for one in recipe.entries if one.label == "plus"]
+    found = recipe.rates_config("a", 0, plus, "all").learn
+    assert (found.optimizer, found.lr, found.cohort, found.batch_size) == ("trust-region", None, None, 7)
+    assert recipe.config("a", 0).learn.lr == 0.5
 
 
 def test_changes_override_everything_but_cases(path: Path) -> None:
@@ -421,7 +434,7 @@ def test_rates_are_learned_as_in_the_paper_only_in_the_preset_of_this_name(name:
         recipe = read(name, preset)
         for case in recipe.cases if recipe.compares and recipe.learns else ():
             learn = recipe.config(case, 0).learn
-            if preset == "paper" and name != "demo":
+            if preset == "paper" and name not in NOT_OF_THE_PAPER:
                 assert (learn.optimizer, learn.mode, learn.check) == ("sgd", "batch", False)
                 continue
             chosen = {key for key, value in asdict(learn).items() if value != getattr(LearnSettings(), key)}
@@ -431,7 +444,7 @@ def test_rates_are_learned_as_in_the_paper_only_in_the_preset_of_this_name(name:
 
 @pytest.mark.parametrize("name", recipes.names())
 def test_seeds_are_five_as_in_the_paper_and_one_on_two_cores(name: str) -> None:
-    of_paper = read(name).compares and name != "demo"
+    of_paper = read(name).compares and name not in NOT_OF_THE_PAPER
     assert len(read(name).seeds) == (5 if of_paper else 1)
     if of_paper:
         assert len(read(name, "cpu").seeds) == 1

@@ -193,7 +193,7 @@ class RateRun:
             "granularity": initial.granularity,
             "only": initial.only,
             **({"variance": "log"} if initial.variance == "log" else {}),
-            **({"prior": list(initial.prior)} if initial.prior else {}),
+            **({"source_prior": list(initial.prior)} if initial.prior else {}),
             **({"account": account.as_json()} if has_account else {}),
             **common(self._pool, objective=self.objective, loss=self.loss, logits=self.logits),
         }
