@@ -14,7 +14,7 @@ from ttpfl.util.settings_kit import NOT_NEGATIVE, integer, one_of
 @method("rdumb")
 @dataclass(frozen=True)
 class RDumb(Method):
-    """Optimizes scale and shift of normalisation layers as EATA, and restores the model every so often.
+    """Optimizes scale and shift of normalisation layers as EATA does, and resets them at regular intervals.
 
     Between two resets, the method is `eata` with `fisher` 0. A reset restores the parameters and forgets the
     optimizer and the moving average of predictions.
