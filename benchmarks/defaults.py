@@ -65,7 +65,7 @@ def drawn(random: np.random.Generator, folders: Folders) -> dict[str, Any]:
         shift, clients = str(random.choice(SHIFTS)), log_uniform(random, 2, 240)
         name, model = list(image_networks().items())[random.integers(6)]
         held_out = str(random.choice(["mnist", "uci", "rendered", "blended"]))
-        per_domain = {"held_out": held_out, "clients_per_domain": max(1, clients // 3)}
+        per_domain = {"held_out": held_out, "clients_per_domain": min(30, max(1, clients // 3))}
         counts = {"source_clients": clients, "target_clients": NEW, "seed": int(random.integers(100))}
         made = federate("digits", shift=shift, **(per_domain if shift == "domain" else counts))
         source, target = made.population.source, list(made.population.target)[:NEW]

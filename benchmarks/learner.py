@@ -59,7 +59,7 @@ def measured(name: str, problem: Problem, workers: int | None) -> dict[str, Any]
     """The search, and SGD at its best learning rate."""
     clients, (rounds, cohort) = problem.source, SGD.get(name, (200, None))
     begin = time.perf_counter()
-    found = learn(problem.model, clients, LearnSettings(prior=False, workers=workers))
+    found = learn(problem.model, clients, LearnSettings(workers=workers))
     seconds = time.perf_counter() - begin
     checked = found.rates.learned["checked"]
     losses = [record["validation_loss"] for record in found.history]

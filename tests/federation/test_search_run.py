@@ -61,17 +61,8 @@ def whole(model: nn.Module) -> Learned:
     return learn(model, shifted(), settings())
 
 
-def learn_rates(*args: Any, **options: Any) -> Rates:
-    """Without the label prior, unless it is chosen."""
-    return ttpfl.learn_rates(
-        *args, **{"prior": None if "optimizer" in options or "lr" in options else False} | options
-    )
-
-
 def settings(**options: Any) -> LearnSettings:
-    """Without the label prior, unless it is chosen: see the last tests."""
-    defaults = {} if "optimizer" in options or "lr" in options else {"prior": False}
-    return LearnSettings(**{"batch_size": 6, "workers": 0, **defaults, **options})
+    return LearnSettings(**{"batch_size": 6, "workers": 0, **options})
 
 
 def mean_loss(model: nn.Module, rates: Rates, data: Sequence[Pair]) -> float:
@@ -86,7 +77,7 @@ def mean_loss(model: nn.Module, rates: Rates, data: Sequence[Pair]) -> float:
 def test_the_same_bits_in_any_way(model: nn.Module, mode: Any) -> None:
     data, rounds = shifted(), 25 if mode == "batch" else 3
     with untouched(model):
-        one = learn_rates(model, data, rounds, batch_size=6, mode=mode)
+        one = ttpfl.learn_rates(model, data, rounds, batch_size=6, mode=mode)
         options = {"mode": mode, "rounds": rounds}
         others = [learn(model, data, settings(**options, workers=workers)) for workers in (0, 2)]
     assert one.values.any()
@@ -103,7 +94,7 @@ def test_the_order_of_clients_does_not_matter_much(model: nn.Module) -> None:
     """Sums over clients round differently."""
     data = shifted()
     turned = dict(reversed(data.items()))
-    one, other = (learn_rates(model, some, 3, batch_size=6) for some in (data, turned))
+    one, other = (ttpfl.learn_rates(model, some, 3, batch_size=6) for some in (data, turned))
     assert one.learned["checked"]["adapted_loss"] == pytest.approx(
         other.learned["checked"]["adapted_loss"], rel=0.02
     )
@@ -112,7 +103,7 @@ def test_the_order_of_clients_does_not_matter_much(model: nn.Module) -> None:
 @pytest.mark.parametrize("mode", ["batch", "online"])
 def test_the_loss_is_lower_and_as_recorded(model: nn.Module, mode: Any) -> None:
     data = shifted()
-    rates = learn_rates(model, data, 5, batch_size=6, mode=mode)
+    rates = ttpfl.learn_rates(model, data, 5, batch_size=6, mode=mode)
     checked = rates.learned["checked"]
     zeros = rates.with_values(torch.zeros_like(rates.values))
     if mode == "batch":  # one stream per client in online mode
@@ -179,7 +170,7 @@ def test_never_worse_than_no_adaptation(seed: int) -> None:
     """Untrained networks, clients of equal size that have nothing in common."""
     torch.manual_seed(seed)
     data = [(torch.randn(8, FEATURES), torch.randint(CLASSES, (8,))) for _ in range(3 + seed)]
-    checked = learn_rates(mlp(seed), data, batch_size=4, rounds=6).learned["checked"]
+    checked = ttpfl.learn_rates(mlp(seed), data, batch_size=4, rounds=6).learned["checked"]
     assert checked["adapted_loss"] <= checked["plain_loss"] * (1 + 1e-9)
 
 
@@ -193,7 +184,7 @@ def test_never_worse_than_no_adaptation_with_clients_of_different_size() -> None
         )
         for size in (4, 4, 4, 4, 4, 60)
     ]
-    checked = learn_rates(mlp(2), data, batch_size=4, rounds=5).learned["checked"]
+    checked = ttpfl.learn_rates(mlp(2), data, batch_size=4, rounds=5).learned["checked"]
     assert checked["adapted_loss"] <= checked["plain_loss"] * (1 + 1e-9)
 
 
@@ -218,7 +209,7 @@ def test_a_cohort_is_the_same_in_every_round(model: nn.Module) -> None:
         assert memory["best.clients"].tolist() == memory["plain.clients"].tolist() == chosen
     assert all(record["clients"] == 4 for record in learned.history)
     data = list(shifted().values())
-    alone = learn_rates(model, [data[number] for number in chosen], 4, batch_size=6, seed=3)
+    alone = ttpfl.learn_rates(model, [data[number] for number in chosen], 4, batch_size=6, seed=3)
     assert torch.equal(alone.values, learned.rates.values)
 
 
@@ -269,10 +260,10 @@ def test_a_client_that_fails_once_is_left_out(model: nn.Module, number: int, tmp
 def test_a_client_that_always_fails_is_as_if_it_were_not_there(model: nn.Module, tmp_path: Path) -> None:
     everyone = sick(tmp_path, set(range(99)), {7})
     learned = learn(model, everyone, settings(rounds=4))
-    without = learn_rates(model, dict(list(shifted().items())[:7]), 4, batch_size=6)
+    without = ttpfl.learn_rates(model, dict(list(shifted().items())[:7]), 4, batch_size=6)
     assert torch.equal(learned.rates.values, without.values)
     with pytest.raises(ConnectionError, match="away"):
-        learn_rates(model, sick(tmp_path, {1}, {7}), batch_size=6)
+        ttpfl.learn_rates(model, sick(tmp_path, {1}, {7}), batch_size=6)
 
 
 def test_a_round_with_too_few_answers_is_abandoned(model: nn.Module, whole: Learned, tmp_path: Path) -> None:
@@ -313,7 +304,7 @@ def test_a_run_in_which_no_round_succeeded_says_so(model: nn.Module, tmp_path: P
 def test_one_client(model: nn.Module) -> None:
     data = dict(list(shifted().items())[:1])
     ways: list[Callable[[], Rates]] = [
-        lambda: learn_rates(model, data, batch_size=6),
+        lambda: ttpfl.learn_rates(model, data, batch_size=6),
         lambda: learn(model, data, settings()).rates,
     ]
     for go in ways:
@@ -355,7 +346,7 @@ def test_given_rates_are_tried_first(model: nn.Module, whole: Learned) -> None:
 def test_grouped_rates(model: nn.Module, granularity: Any, only: Any) -> None:
     """Given rates also say which modules move."""
     begin = Rates.zeros(model, granularity, only)
-    rates = learn_rates(model, shifted(), batch_size=6, rates=begin, rounds=3)
+    rates = ttpfl.learn_rates(model, shifted(), batch_size=6, rates=begin, rounds=3)
     variance = "linear" if only == "params" else "log"  # without statistics, there is none
     assert (rates.granularity, rates.only, rates.variance) == (granularity, only, variance)
     checked = rates.learned["checked"]
@@ -396,8 +387,8 @@ def test_sgd_by_name_is_sgd_by_its_learning_rate(model: nn.Module) -> None:
     assert bits(named) == bits(learn(model, data, settings(lr=0.1, **options)))
     assert bits(named) == bits(learn(model, data, settings(optimizer="sgd", lr=0.1, **options)))
     assert named.rates.variance == "linear"
-    one = learn_rates(model, data, batch_size=6, optimizer="sgd", **options)
-    two = learn_rates(model, data, batch_size=6, lr=0.1, **options)
+    one = ttpfl.learn_rates(model, data, batch_size=6, optimizer="sgd", **options)
+    two = ttpfl.learn_rates(model, data, batch_size=6, lr=0.1, **options)
     assert torch.equal(one.values, two.values)
     assert torch.equal(one.values, named.rates.values)
     assert one.learned == two.learned
@@ -406,14 +397,14 @@ def test_sgd_by_name_is_sgd_by_its_learning_rate(model: nn.Module) -> None:
 
 def test_wrong_combinations_in_learn_rates(model: nn.Module) -> None:
     with pytest.raises(ttpfl.RatesError, match=r"^lr=0.1 has no effect with optimizer='trust-region'"):
-        learn_rates(model, clients(), optimizer="trust-region", lr=0.1)
+        ttpfl.learn_rates(model, clients(), optimizer="trust-region", lr=0.1)
 
 
 def test_rates_in_double_precision(model: nn.Module) -> None:
     """The engine uses the memory of a result again: the server must have copied it."""
     single, double = Rates.zeros(model), Rates.zeros(model)
     double.values = double.values.double()
-    one, two = (learn_rates(model, shifted(), batch_size=6, rates=r) for r in (single, double))
+    one, two = (ttpfl.learn_rates(model, shifted(), batch_size=6, rates=r) for r in (single, double))
     losses = [rates.learned["checked"]["adapted_loss"] for rates in (one, two)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
@@ -423,8 +414,8 @@ def test_the_unit_of_the_loss_does_not_matter(model: nn.Module, factor: float) -
     def scaled(logits: Tensor, labels: Tensor) -> Tensor:
         return factor * F.cross_entropy(logits, labels)
 
-    one = learn_rates(model, shifted(), batch_size=6, rounds=6)
-    two = learn_rates(model, shifted(), batch_size=6, rounds=6, loss=scaled)
+    one = ttpfl.learn_rates(model, shifted(), batch_size=6, rounds=6)
+    two = ttpfl.learn_rates(model, shifted(), batch_size=6, rounds=6, loss=scaled)
     torch.testing.assert_close(one.values, two.values, rtol=1e-2, atol=1e-3)
 
 
@@ -432,7 +423,7 @@ def test_the_unit_of_the_loss_does_not_matter(model: nn.Module, factor: float) -
 def test_clients_with_extreme_inputs(model: nn.Module, scale: float) -> None:
     """Constant inputs, and inputs far away: the search ends with finite rates that do no harm."""
     data = [(scale * x, y) for x, y in shifted(4).values()]
-    rates = learn_rates(model, data, batch_size=6, rounds=4)
+    rates = ttpfl.learn_rates(model, data, batch_size=6, rounds=4)
     checked = rates.learned["checked"]
     assert rates.values.isfinite().all()
     assert math.isfinite(checked["adapted_loss"])
@@ -455,7 +446,7 @@ def skewed(count: int = 8, size: int = 16) -> dict[str, Pair]:
 def test_the_label_prior_is_learned_in_the_same_way_everywhere(model: nn.Module) -> None:
     data = skewed()
     with untouched(model):
-        one = learn_rates(model, data, batch_size=8, prior=True)
+        one = ttpfl.learn_rates(model, data, batch_size=8, prior=True)
         others = [learn(model, data, settings(batch_size=8, workers=n, prior=True)) for n in (0, 2)]
     assert one.names[-1] == "label_prior"
     assert float(one.values[-1]) > 0.3
@@ -470,7 +461,7 @@ def test_the_label_prior_is_learned_in_the_same_way_everywhere(model: nn.Module)
 def test_the_label_prior_helps_new_clients_under_label_shift(model: nn.Module) -> None:
     every = skewed(40)
     data, fresh = dict(list(every.items())[:20]), [*every.values()][20:]
-    plain, rates = (learn_rates(model, data, batch_size=8, prior=prior) for prior in (False, True))
+    plain, rates = (ttpfl.learn_rates(model, data, batch_size=8, prior=prior) for prior in (False, True))
     assert mean_loss(model, rates, fresh) < mean_loss(model, plain, fresh)
     checked = rates.learned["checked"]
     assert checked["adapted_loss"] < plain.learned["checked"]["adapted_loss"]
@@ -495,6 +486,7 @@ def test_labels_that_are_no_classes_have_no_prior() -> None:
         nn.Linear(FEATURES, 2),
         data,
         rounds=3,
+        prior=True,
         loss=F.mse_loss,
         objective=lambda logits: logits.square().mean(),
     )

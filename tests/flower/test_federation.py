@@ -47,8 +47,7 @@ def _check_what_left(lines: list[dict[str, object]]) -> None:
             records = line["records"]
             assert records.keys() == {"arrays", "metrics", "about"}  # type: ignore[attr-defined]
             assert records["arrays"].keys() == {"vector"}  # type: ignore[index]
-            # 23 tensors, the label prior and its 10 classes
-            assert records["arrays"]["vector"]["shape"] == [34]  # type: ignore[index]
+            assert records["arrays"]["vector"]["shape"] == [23]  # type: ignore[index]
             assert records["metrics"].keys() == {  # type: ignore[index]
                 "validation.samples",
                 "validation.loss",

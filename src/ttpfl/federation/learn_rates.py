@@ -37,7 +37,7 @@ def learn_rates(
     cache: DirectionCache | None = None,
     *,
     optimizer: str | None = None,
-    prior: bool | None = None,
+    prior: bool = False,
     check: bool = True,
     progress: Callable[[dict[str, Any]], object] | None = None,
     logits: Readout | None = None,
@@ -63,7 +63,7 @@ def learn_rates(
         seed: Random seed. The batches of a client are the same in every round.
         cache: Keeps directions between rounds; a new one of 1 GiB if None.
         optimizer: "trust-region", or "sgd": the paper's algorithm. If None, SGD if `lr` is set.
-        prior: Learn a rate for the label prior, too, if there are classes; by default unless SGD.
+        prior: Learn a rate for the label prior, too, if there are classes. Not with SGD.
         check: With SGD, if the result is worse than no adaptation, warn and return the best earlier rates.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
         logits: Maps the model's output to logits.

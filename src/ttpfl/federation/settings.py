@@ -172,7 +172,7 @@ class LearnSettings(RunSettings):
         one_of("all", "params", "stats", "prior"),
     )
     prior: bool = choice(
-        cast(bool, None), "learn a rate for the label prior, too; not with sgd, params or stats", BOOLEAN
+        False, "learn a rate for the label prior, too; not with sgd, params or stats", BOOLEAN
     )
     average: str = choice(
         "mean", "aggregation over clients: mean (the paper), median, trimmed or krum", AVERAGES
@@ -236,9 +236,14 @@ class LearnSettings(RunSettings):
             raise FederationError(
                 f"prior=True is not possible with optimizer={chosen!r} and only={self.only!r}: leave it out"
             )
-        completed = {"optimizer": chosen, "rounds": rounds, "lr": lr, "prior": possible}
+        completed = {
+            "optimizer": chosen,
+            "rounds": rounds,
+            "lr": lr,
+            "prior": self.only == "prior" and possible,
+        }
         for name, value in completed.items():
-            if getattr(self, name) is None:
+            if not getattr(self, name):
                 object.__setattr__(self, name, value)
 
     def _check_privacy(self) -> None:
