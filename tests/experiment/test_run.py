@@ -69,7 +69,7 @@ def test_a_change_repeats_only_what_follows_from_it(tmp_path: Path) -> None:
     assert computed() == set()
     assert computed("title=other") == set()
     assert computed('methods=["none", "em", "lame", "atp-batch"]') == {"tuning", "comparison"}
-    assert computed("learn.lr=0.25") == {"rates", "comparison", "samples"}
+    assert computed("learn.prior=false") == {"rates", "comparison", "samples"}
     assert computed("test.batch_size=10") == {"tuning", "comparison", "samples"}
     assert computed("train.rounds=2") == {"model", "rates", "tuning", "comparison", "samples"}
     assert computed("seeds=[0]") == set()
@@ -285,7 +285,7 @@ def test_missing_weights_are_noticed_first(tmp_path: Path) -> None:
 def test_curves_of_learning_follow_the_streams_of_the_test(tmp_path: Path) -> None:
     for change in ("test.batch_size=20", "test.batch_size=5", "test.order=label-sorted"):
         changes = ["learn.eval_every=1", "learn.lr=5.0", "learn.rounds=3", "train.rounds=2", change]
-        changes.append('methods=["atp-online"]')
+        changes += ["learn.prior=false", 'methods=["atp-online"]']
         (one,) = run(read("demo", "smoke", changes), context_in(tmp_path), tmp_path / "demo")["runs"]
         (entry,) = one["entries"]
         seen = entry["rates"]["history"][-1]["target"]

@@ -234,7 +234,7 @@ class LearnSettings(RunSettings):
         possible = chosen != SGD and self.only in (None, "all", "prior")
         if self.prior and not possible:
             raise FederationError(
-                f"prior=True is not possible with optimizer={chosen!r} and only={self.only!r}: leave it out"
+                f"prior=True is not possible with optimizer={chosen!r}, only={self.only!r}: use prior=False"
             )
         completed = {
             "optimizer": chosen,
