@@ -12,35 +12,36 @@ from torch.nn import functional as F
 import ttpfl
 from tests.helpers.networks import batches, make, some_rates
 from tests.helpers.untouched import untouched
-from ttpfl.core.label_prior import LABEL_PRIOR, PSEUDO_COUNTS, SMOOTHING, prior_direction, soft_counts
+from ttpfl.core.label_prior import LABEL_PRIOR, SMOOTHING, effective_counts, predicted, prior_direction
 from ttpfl.core.learning import adapted_tally
 from ttpfl.core.rates import Rates
-from ttpfl.core.slopes import class_count, mean_prediction, mean_slope
+from ttpfl.core.slopes import class_count, mean_slope, predictions
 from ttpfl.core.twin import Twin
 
-UNIFORM = [0.25] * 4
+UNIFORM = [10.0] * 4
 
 
 def rates_of(name: str, prior_rate: float, others: float = 0.0, classes: int = 5) -> Rates:
-    """Rates for a test network, with a label prior whose source frequencies are not uniform."""
+    """Rates for a test network, with a label prior of 40 samples whose frequencies are not uniform."""
     model = make(name)
-    source = torch.arange(1, classes + 1) / (classes * (classes + 1) / 2)
+    source = 40 * torch.arange(1, classes + 1) / (classes * (classes + 1) / 2)
     rates = Rates.zeros(model, prior=source.tolist())
     values = others * torch.ones_like(rates.values)
     values[-1] = prior_rate
     return rates.with_values(values)
 
 
-def obvious_direction(frequencies: list[float], samples: float, source: list[float]) -> list[float]:
+def obvious_direction(frequencies: list[float], samples: float, assumed: list[float]) -> list[float]:
     """Pseudo-counts and the logarithm, one class after the other."""
-    share = samples / (samples + PSEUDO_COUNTS)
+    share = samples / (samples + sum(assumed))
+    source = [count / sum(assumed) for count in assumed]
     mixed = [share * f + (1 - share) * s for f, s in zip(frequencies, source, strict=True)]
     return [math.log((p + SMOOTHING) / (s + SMOOTHING)) for p, s in zip(mixed, source, strict=True)]
 
 
 @pytest.mark.parametrize("samples", [1, 5, 20, 1000])
 def test_the_direction_against_an_obvious_one(samples: int) -> None:
-    frequencies, source = [0.7, 0.2, 0.1, 0.0], [0.4, 0.3, 0.2, 0.1]
+    frequencies, source = [0.7, 0.2, 0.1, 0.0], [8.0, 6.0, 4.0, 2.0]
     found = prior_direction(samples * torch.tensor(frequencies, dtype=torch.float64), source)
     expected = obvious_direction(frequencies, samples, source)
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
@@ -132,13 +133,28 @@ def test_the_slope_of_the_prior_in_closed_form() -> None:
     assert float(slope[-1]) == pytest.approx(float(direction @ (p - F.one_hot(y, 5)).mean(0)), rel=1e-4)
 
 
-def test_the_mean_prediction() -> None:
+def test_the_predictions_of_a_client() -> None:
     model, data = make("mlp").eval(), batches("mlp", 3)
     rates = Rates.zeros(model, prior=[0.0] * 5)
-    found = mean_prediction(Twin(model, rates.modules), rates, data)
+    found = predictions(Twin(model, rates.modules), rates, data)
     with torch.no_grad():
-        expected = torch.cat([model(x).softmax(1) for x, _ in data]).mean(0)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        expected = torch.cat([model(x).softmax(1) for x, _ in data])
+    torch.testing.assert_close(found / found.sum(), expected.mean(0), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found, effective_counts(expected).float(), rtol=1e-4, atol=0)
+
+
+def test_effective_counts_of_labels_are_their_number() -> None:
+    """Certain predictions are labels, up to the bias of a variance."""
+    labels = torch.randint(4, (500,), generator=torch.Generator().manual_seed(0))
+    counts = effective_counts(F.one_hot(labels, 4).float())
+    torch.testing.assert_close(counts, torch.bincount(labels).double(), rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("rows", [[[0.5, 0.5]], [[0.5, 0.5]] * 3, [[1.0, 0.0]] * 3, [[1.0, 0.0]]])
+def test_effective_counts_are_finite(rows: list[list[float]]) -> None:
+    counts = effective_counts(torch.tensor(rows))
+    assert counts.isfinite().all()
+    torch.testing.assert_close(counts / counts.sum(), torch.tensor(rows[0]).double())
 
 
 def test_rates_with_a_prior_go_through_a_file(tmp_path: Path) -> None:
@@ -151,7 +167,7 @@ def test_rates_with_a_prior_go_through_a_file(tmp_path: Path) -> None:
     assert LABEL_PRIOR in loaded.table()
 
 
-@pytest.mark.parametrize("prior", [(0.5, 0.5), (0.5, 0.1, 0.1, 0.1, 2.0), (0.5, 0.5, 0.0, 0.0, math.nan)])
+@pytest.mark.parametrize("prior", [(0.5, 0.5), (0.5, 0.1, 0.1, 0.1, -2.0), (0.5, 0.5, 0.0, 0.0, math.nan)])
 def test_an_impossible_prior_in_a_file_is_refused(prior: tuple[float, ...], tmp_path: Path) -> None:
     path = tmp_path / "rates.safetensors"
     rates_of("mlp", prior_rate=1.2).with_prior(prior).save(path)
@@ -229,5 +245,5 @@ def test_rates_without_a_prior_are_as_before() -> None:
     assert one.logit_offset is None
 
 
-def test_soft_counts_are_in_double_precision() -> None:
-    assert soft_counts(torch.zeros(3, 4, dtype=torch.float16), 4).tolist() == [0.75] * 4
+def test_predictions_have_at_least_single_precision() -> None:
+    assert predicted(torch.zeros(3, 4, dtype=torch.float16), 4).dtype == torch.float32

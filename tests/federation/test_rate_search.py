@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from ttpfl.core.rates import Rates
 from ttpfl.errors import FederationError
 from ttpfl.federation.server.rate_search import (
     CONVERGED,
+    LARGEST_PRIOR_RATE,
     LARGEST_RATE,
     NO_AGREEMENT,
     ONE_CLIENT,
@@ -22,6 +24,7 @@ from ttpfl.federation.server.rate_search import (
     RateSearch,
     advanced,
     expected_gain,
+    limits,
     restored,
     started,
 )
@@ -76,17 +79,22 @@ def zeros(population: Population) -> Tensor:
 Answer = Callable[[int, Tensor], Answers]
 
 
+def bound(population: Population, largest: float = LARGEST_RATE) -> Tensor:
+    return torch.full_like(zeros(population), largest)
+
+
 def searched(
     population: Population,
     average: Average = MEAN,
     limit: int = 25,
     given: Tensor | None = None,
     answer: Answer | None = None,
+    largest: float = LARGEST_RATE,
 ) -> list[RateSearch]:
     """The search after every round."""
     ask = answer or (lambda number, x: population.answers(x))
-    begin = zeros(population).float()
-    search = started(ask(0, zeros(population)), average, begin if given is None else given)
+    begin = zeros(population).float() if given is None else given
+    search = started(ask(0, zeros(population)), average, begin, bound(population, largest))
     history = [search]
     while not search.reason and search.rounds < limit:
         search = advanced(search, ask(search.rounds, search.trial), average)
@@ -225,10 +233,32 @@ def test_losses_are_compared_for_the_same_clients() -> None:
     assert not last.region.center.any()
 
 
+def test_rates_stay_within_their_limits() -> None:
+    """The others find their minimum all the same, and no round is wasted on what cannot move."""
+    population, largest = made(60, 4, orders=0), 0.2
+    history = searched(population, largest=largest)
+    for search in history:
+        assert float(search.trial.abs().max()) <= largest + 1e-6
+    last, free = history[-1], searched(population)[-1]
+    torch.testing.assert_close(last.region.center, bound(population, largest), rtol=0.01, atol=0)
+    assert last.reason in (CONVERGED, NO_AGREEMENT)
+    assert last.rounds <= free.rounds + 1
+
+
+def test_only_the_label_prior_has_a_low_limit() -> None:
+    rates = Rates.zeros(torch.nn.Linear(3, 2), prior=[1.0, 1.0])
+    assert limits(rates).tolist() == [LARGEST_RATE, LARGEST_RATE, LARGEST_PRIOR_RATE]
+
+
 def test_a_round_of_strangers_changes_nothing() -> None:
     """If no client answered both times, there is nothing to compare: the same rates are sent again."""
     population = made(20, 3)
-    first = started(population.answers(zeros(population), torch.arange(10)), MEAN, zeros(population).float())
+    first = started(
+        population.answers(zeros(population), torch.arange(10)),
+        MEAN,
+        zeros(population).float(),
+        bound(population),
+    )
     second = advanced(first, population.answers(first.trial, torch.arange(10, 20)), MEAN)
     assert second.rounds == first.rounds + 1
     assert same(replace(second, rounds=first.rounds), first)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ttpfl.core.convolution import Taps
 from ttpfl.core.inputs import Inputs, all_finite, first_bad
-from ttpfl.core.label_prior import LABEL_PRIOR, soft_counts
+from ttpfl.core.label_prior import LABEL_PRIOR, predicted
 from ttpfl.core.log_domain import log_ratio, moved_in_log_domain, slope_in_log_domain
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.core.twin import Moved, PassRecord, Twin, embed
@@ -75,7 +75,7 @@ class Probe(NamedTuple):
 def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     """Compute logits, objective and the direction of every module in one pass of the global model.
 
-    For the label prior, the direction holds the soft counts of the batch: see `RunningDirection.current`.
+    For the label prior, the direction holds the predictions of all samples: see `RunningDirection.current`.
     """
     record = PassRecord({name: [] for name, spec in twin.specs.items() if spec.statistic})
     logits = twin.fast(inputs, record=record)
@@ -94,8 +94,7 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
             changes[name].append(Change(change, None, twin.specs[name].shape))
     direction = {name: _sum(parts, twin.tensors[name]) for name, parts in changes.items()}
     if twin.classes:
-        counts = soft_counts(logits, twin.classes)
-        direction[LABEL_PRIOR] = Change(counts, None, (twin.classes,))
+        direction[LABEL_PRIOR] = Change(predicted(logits, twin.classes), None, (twin.classes,))
     return Probe(logits.detach(), value.detach(), direction)
 
 

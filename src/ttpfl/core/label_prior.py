@@ -2,7 +2,10 @@
 
 Its direction is the logarithm of the client's class frequencies over those of the source clients, both as
 the global model predicts them; it is added to the logits, times its rate. What a client remembers of its
-stream are *soft counts*: the sum of the predicted probabilities of each class.
+stream are *soft counts*: the sum of the predicted probabilities of each class. Before its first sample, the
+client is assumed to have seen the soft counts in `Rates.prior`. Their proportions are the frequencies of the
+source clients. Their sum is large if source clients hardly differ, so that a client needs many samples to
+show that it does.
 """
 
 from collections.abc import Sequence
@@ -15,45 +18,64 @@ from ttpfl.errors import BatchError
 
 LABEL_PRIOR = "label_prior"
 """Name of the module."""
-PSEUDO_COUNTS = 40.0
-"""Number of samples after which half of the difference to the source clients is believed."""
 SMOOTHING = 0.01
 """Added to frequencies, so that the direction is at most log(1 + 1 / SMOOTHING)."""
+MOST_LABELS_PER_SAMPLE = 1000
+"""Limit of the effective counts, for predictions that do not vary."""
 
 
-def soft_counts(logits: Tensor, classes: int) -> Tensor:
-    """Sum of the predicted probabilities of each class, over the samples of a batch.
+def predicted(logits: Tensor, classes: int) -> Tensor:
+    """The predicted probabilities of each sample's classes.
 
-    >>> soft_counts(torch.tensor([[0.0, 0.0], [0.0, 0.0], [99.0, 0.0]]), classes=2)
-    tensor([2., 1.], dtype=torch.float64)
+    >>> predicted(torch.tensor([[0.0, 0.0], [99.0, 0.0]]), classes=2)
+    tensor([[0.5000, 0.5000],
+            [1.0000, 0.0000]])
     """
     if logits.ndim != 2 or logits.shape[1] != classes:
         raise BatchError(
             f"the model returns logits of shape {tuple(logits.shape)}, but the rates have a label prior of "
             f"{classes} classes: learn rates for this model"
         )
-    return at_least_float32(logits.detach()).softmax(1).double().sum(0)
+    return at_least_float32(logits.detach()).softmax(1)
 
 
-def prior_direction(counts: Tensor, source: Sequence[float]) -> Tensor:
+def prior_direction(counts: Tensor, assumed: Sequence[float]) -> Tensor:
     """Logarithm of a client's class frequencies over the source clients'.
-
-    Few samples show little: the source clients' frequencies count as `PSEUDO_COUNTS` samples of the client.
 
     Args:
         counts: soft counts of the client's samples so far.
-        source: frequencies of the source clients; zeros if they are not known yet.
+        assumed: soft counts before the first sample; zeros if they are not known yet.
 
-    >>> prior_direction(torch.tensor([50.0, 50.0]), [0.5, 0.5])
+    >>> prior_direction(torch.tensor([50.0, 50.0]), [20.0, 20.0])
     tensor([0., 0.])
-    >>> prior_direction(torch.tensor([90.0, 10.0]), [0.5, 0.5]).round(decimals=2)
+    >>> prior_direction(torch.tensor([90.0, 10.0]), [20.0, 20.0]).round(decimals=2)
     tensor([ 0.4400, -0.8200])
     """
-    base = torch.tensor(source, dtype=counts.dtype, device=counts.device)
-    if not bool(base.any()):
+    before = torch.tensor(assumed, dtype=counts.dtype, device=counts.device)
+    if not bool(before.any()):
         return torch.zeros_like(counts, dtype=torch.float32)
-    frequencies = (counts + PSEUDO_COUNTS * base) / (counts.sum() + PSEUDO_COUNTS)
+    base = before / before.sum()
+    frequencies = (counts + before) / (counts.sum() + before.sum())
     return ((frequencies + SMOOTHING) / (base + SMOOTHING)).log().float()
+
+
+def effective_counts(probabilities: Tensor) -> Tensor:
+    """Mean prediction of a client's samples, times the number of labels that would vary as much.
+
+    Probabilities vary less than labels: the mean over some samples is as certain as the frequencies among a
+    larger number of labels. The sum of the result is this number.
+
+    >>> effective_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
+    tensor([1.5000, 1.5000], dtype=torch.float64)
+    >>> effective_counts(torch.tensor([[0.6, 0.4], [0.4, 0.6], [0.6, 0.4], [0.4, 0.6]]))
+    tensor([37.5000, 37.5000], dtype=torch.float64)
+    """
+    samples, rows = len(probabilities), probabilities.double()
+    mean = rows.mean(0)
+    of_labels = float(1 - mean.square().sum())  # summed over classes
+    of_rows = float(rows.var(0).sum()) if samples > 1 else of_labels
+    most = samples * MOST_LABELS_PER_SAMPLE
+    return mean * min(most, samples * of_labels / of_rows if of_rows > 0 else most)
 
 
 def with_offset(logits: Tensor, offset: Tensor | None) -> Tensor:

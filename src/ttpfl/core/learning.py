@@ -24,7 +24,6 @@ from ttpfl.core.direction import (
 )
 from ttpfl.core.divergence import check_reach, check_slope
 from ttpfl.core.inputs import Inputs, all_finite, checked, released, split_batch
-from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.outputs import Readout
 from ttpfl.core.privacy_record import UNPROTECTED, Account
@@ -175,19 +174,17 @@ class Adaptation:
 
     def direction(self, inputs: Inputs) -> Direction:
         """Direction of this batch; in online mode, the mean of all batches so far."""
+        self._running.add(self.of_batch(inputs))
+        return self._running.current()
+
+    def of_batch(self, inputs: Inputs) -> Direction:
+        """Direction of this batch alone, as `probe` returns it."""
 
         def compute() -> Direction:
             return probe(self._twin, inputs, self._objective).direction
 
         key = None if self._cache is None else batch_key(self._twin, inputs, self._objective)
-        direction = compute() if self._cache is None else self._cache.get(key, compute)
-        self._running.add(direction)
-        return self._running.current()
-
-    @property
-    def counts(self) -> Tensor:
-        """Soft counts of the samples so far; only with a label prior."""
-        return self._running.mean[LABEL_PRIOR].value
+        return compute() if self._cache is None else self._cache.get(key, compute)
 
     def moved(self, values: Tensor, direction: Direction, inputs: Inputs) -> Moved:
         """Move the modules along `direction` with rates of these values."""

@@ -66,7 +66,7 @@ class Rates:
     mode: Mode = "batch"  # how the rates were refined
     fingerprint: str = ""  # of the architecture
     weights_hash: str = ""  # of the weights the rates were learned for
-    prior: tuple[float, ...] = ()  # mean prediction of the source clients; empty without a label prior
+    prior: tuple[float, ...] = ()  # see `label_prior`; empty without it
     learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
     account: Account = field(default_factory=Account)  # privacy spent to learn them
 
@@ -86,8 +86,8 @@ class Rates:
             granularity: one rate per "tensor" (the paper), "layer", "block" or "kind".
             only: "params" has learnable tensors alone, "stats" running statistics, "prior" the label prior.
             variance: how variances move: "linear" (the paper), or "log": positive for any rate.
-            prior: mean prediction of the source clients. It adds a rate for the label prior to those of the
-                tensors; not in the paper.
+            prior: soft counts of each class to assume before a client's first sample, in the proportions of
+                the source clients. They add a rate for the label prior; not in the paper.
 
         >>> Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), only="stats").names
         ('1.running_mean', '1.running_var')
@@ -104,7 +104,7 @@ class Rates:
             selection = f" with only={only!r}" if only else ""
             reason = "every parameter is frozen and there are no running statistics"
             if only == "prior":
-                reason = "pass prior=, the mean prediction of the source clients"
+                reason = "pass prior=, soft counts of the source clients"
             raise RatesError(f"{type(model).__name__} has nothing to adapt{selection}: {reason}")
         groups = dict.fromkeys(map(_GROUP_OF[granularity], modules))
         return cls(
@@ -220,7 +220,7 @@ class Rates:
         return self
 
     def with_prior(self, prior: Sequence[float]) -> Self:
-        """Return a copy with another mean prediction of the source clients."""
+        """Return a copy with other soft counts of the label prior."""
         return replace(self, prior=tuple(map(float, prior)))
 
     def check_fits(self, model: nn.Module) -> None:

@@ -1,5 +1,6 @@
 """Whether rates fit a model."""
 
+import math
 from collections.abc import Sequence
 
 from torch import nn
@@ -42,7 +43,7 @@ def check_fits(modules: Sequence[ModuleSpec], expected: str, model: nn.Module) -
 
 
 def check_prior(modules: Sequence[ModuleSpec], prior: Sequence[float]) -> None:
-    """Raise a RatesError unless every class of the label prior has a frequency."""
+    """Raise a RatesError unless every class of the label prior has a soft count."""
     classes = sum(spec.size for spec in modules if spec.name == LABEL_PRIOR)
-    if len(prior) != classes or not all(0 <= part <= 1 for part in prior):
-        raise RatesError(f"the label prior has {classes} classes, and their frequencies are {prior}")
+    if len(prior) != classes or not all(0 <= part < math.inf for part in prior):
+        raise RatesError(f"the label prior has {classes} classes, and the soft counts {prior}")

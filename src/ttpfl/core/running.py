@@ -11,12 +11,12 @@ class RunningDirection:
 
     Args:
         online: whether to use all batches so far; else only the last one.
-        source_prior: class frequencies of the source clients, for the label prior; empty without it.
+        assumed: soft counts of the label prior before the first sample; empty without it.
         decay: weight of the past in an exponential mean; None for the plain mean.
     """
 
-    def __init__(self, online: bool, source_prior: Sequence[float] = (), decay: float | None = None) -> None:
-        self._online, self._source_prior, self._decay = online, source_prior, decay
+    def __init__(self, online: bool, assumed: Sequence[float] = (), decay: float | None = None) -> None:
+        self._online, self._assumed, self._decay = online, assumed, decay
         self.batches = 0
         self.mean: Direction = {}
         """Mean direction of every tensor, and the soft counts of the label prior."""
@@ -24,6 +24,7 @@ class RunningDirection:
     def add(self, direction: Direction) -> None:
         """Add the direction of a batch, which is not changed."""
         self.batches += 1
+        direction = _with_counts(direction)
         if not self._online:
             self.mean = direction
         elif self.batches == 1:
@@ -36,7 +37,7 @@ class RunningDirection:
         if LABEL_PRIOR not in self.mean:
             return self.mean
         counts = self.mean[LABEL_PRIOR]
-        value = prior_direction(counts.value, self._source_prior)
+        value = prior_direction(counts.value, self._assumed)
         return {**self.mean, LABEL_PRIOR: counts._replace(value=value)}
 
     def clear(self) -> None:
@@ -52,3 +53,11 @@ class RunningDirection:
         if LABEL_PRIOR in direction:  # samples add up, so that batches of any size count as they should
             counts = self.mean[LABEL_PRIOR].value
             counts.mul_(1.0 if self._decay is None else self._decay).add_(direction[LABEL_PRIOR].value)
+
+
+def _with_counts(direction: Direction) -> Direction:
+    """The direction of a batch with soft counts in place of predictions."""
+    if LABEL_PRIOR not in direction:
+        return direction
+    part = direction[LABEL_PRIOR]
+    return {**direction, LABEL_PRIOR: part._replace(value=part.value.double().sum(0))}

@@ -1,4 +1,4 @@
-"""A client's loss after adaptation with given rates, its slope in every rate, and its mean prediction."""
+"""A client's loss after adaptation with given rates, its slope in every rate, and its predictions."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ttpfl.core.direction import DirectionCache, Objective, entropy
 from ttpfl.core.inputs import all_finite
+from ttpfl.core.label_prior import LABEL_PRIOR, effective_counts
 from ttpfl.core.learning import Adaptation, Loss, checked_pair, cross_entropy
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.rates import MODES, Mode, Rates
@@ -55,24 +56,24 @@ def mean_slope(
     return (total / max(1, sums.samples)).to(rates.values), sums
 
 
-def mean_prediction(
+def predictions(
     twin: Twin,
     rates: Rates,
     batches: Iterable[Any],
     cache: DirectionCache | None = None,
     objective: Objective = entropy,
 ) -> Tensor:
-    """Mean of the global model's predicted probabilities over a client's samples.
+    """Effective counts of the global model's predictions for a client's samples, see `effective_counts`.
 
     It computes all directions, which the cache keeps for later.
     """
-    adaptation = Adaptation(twin, rates, "online", cache, objective)
+    adaptation, rows = Adaptation(twin, rates, "batch", cache, objective), list[Tensor]()
     with isolated():
         for index, batch in enumerate(batches):
             with noted(f"in batch {index} of this client"):
-                adaptation.direction(checked_pair(batch)[0])
-    counts = adaptation.counts
-    return (counts / counts.sum().clamp(min=1)).to(rates.values)
+                rows.append(adaptation.of_batch(checked_pair(batch)[0])[LABEL_PRIOR].value)
+    counts = effective_counts(torch.cat(rows)) if rows else torch.zeros(len(rates.prior))
+    return counts.to(rates.values)
 
 
 def class_count(twin: Twin, batch: Any) -> int | None:

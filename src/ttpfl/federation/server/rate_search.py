@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ttpfl.core.label_prior import LABEL_PRIOR
+from ttpfl.core.rates import Rates
 from ttpfl.federation.common.student import half_width
 from ttpfl.federation.server.agreement import losses_left_out, proposed
 from ttpfl.federation.server.robust import Average
@@ -24,8 +26,11 @@ SHORT = 0.01
 """Radius, in units of the first, below which the search has not converged but failed."""
 OUTLIER = 3.0
 """Limit of slopes in units of their root mean square, where a client may be Byzantine."""
-LARGEST_RATE = 1000.0
-"""Sites refuse larger rates by default."""
+LARGEST_RATE, LARGEST_PRIOR_RATE = 1000.0, 3.0
+"""Sites refuse larger rates by default. A calibrated model needs a rate of 1 for the label prior; much larger
+ones are learned where batches tell little about a client, and harm where there are more samples."""
+NEAR = 0.99
+"""Fraction of its limit at which a rate is held."""
 UNKNOWN = -1
 """In place of the number of correct predictions, if labels are not one class per sample."""
 
@@ -86,6 +91,8 @@ class RateSearch:
     """The rates to send next."""
     predicted: float
     """Decrease of the loss that the trial promises; zero for rates that were given."""
+    limit: Tensor
+    """The largest value of each rate."""
     result: Tried
     """The rates to return: the best so far that do not lower the accuracy."""
     rounds: int = 1
@@ -103,7 +110,7 @@ class RateSearch:
         parts["numbers"] = torch.tensor([*numbers, *counts], dtype=torch.float64)
         for name, answers in (("plain", self.plain), ("best", self.best), ("result", result.answers)):
             parts |= {f"{name}.{part}": value for part, value in answers._asdict().items()}
-        return {**parts, "trial": self.trial, "result": result.rates}
+        return {**parts, "trial": self.trial, "limit": self.limit, "result": result.rates}
 
 
 def restored(tensors: dict[str, Tensor]) -> RateSearch:
@@ -117,13 +124,19 @@ def restored(tensors: dict[str, Tensor]) -> RateSearch:
     radii = (radius, first_radius)
     return RateSearch(
         Region(tensors["center"], tensors["unit"], tensors["curvature"], *radii, bool(measured)),
-        *(plain, best, tensors["trial"], predicted),
+        *(plain, best, tensors["trial"], predicted, tensors["limit"]),
         Tried(tensors["result"], last, result_round),
         *(rounds, best_round, reason),
     )
 
 
-def started(answers: Answers, average: Average, given: Tensor) -> RateSearch:
+def limits(rates: Rates) -> Tensor:
+    """The largest value of each rate."""
+    each = (LARGEST_PRIOR_RATE if LABEL_PRIOR in names else LARGEST_RATE for names in rates.members.values())
+    return torch.tensor(list(each), dtype=torch.float64)
+
+
+def started(answers: Answers, average: Average, given: Tensor, limit: Tensor) -> RateSearch:
     """The search after the answers to rates of zero; it tries rates that are not zero, if given, next."""
     mean_square = average.mean_square(answers.slopes)
     unit = torch.where(mean_square > 0, mean_square.clamp(min=1e-300).rsqrt(), 0.0)
@@ -132,7 +145,7 @@ def started(answers: Answers, average: Average, given: Tensor) -> RateSearch:
     zeros, loss = torch.zeros_like(unit), average.of_numbers(answers.losses)
     robust = slopes if average.kind == "mean" else slopes.clamp(-OUTLIER, OUTLIER)
     region = begun(zeros, loss, average.of_rows(slopes), unit, _shape(robust))
-    search = RateSearch(region, answers, answers, given.double(), 0.0, Tried(zeros, answers, 0))
+    search = RateSearch(region, answers, answers, given.double(), 0.0, limit, Tried(zeros, answers, 0))
     tries_given = bool(given.any()) and len(answers.clients) > 1
     return search if tries_given else _with_trial(search, average)
 
@@ -197,17 +210,24 @@ def _with_trial(search: RateSearch, average: Average) -> RateSearch:
         return replace(search, reason=ONE_CLIENT)
     region, proposal = search.region, None
     if region.radius > 0:
-        proposal = proposed(region, search.best.slopes * region.unit, average)
+        proposal = proposed(region, _free_slopes(search, average), average)
     if proposal is None:
         return replace(search, reason=NO_AGREEMENT)
     # Rounded as it is sent, so that the server knows the point exactly.
-    trial = at(region, proposal.step).clamp(-LARGEST_RATE, LARGEST_RATE).float().double()
+    trial = at(region, proposal.step).clamp(-search.limit, search.limit).float().double()
     loss = abs(average.of_numbers(search.best.losses))
     done = min(proposal.expected, proposal.predicted) < TOLERANCE * loss
     reason = RUNNING
     if done:
         reason = TOO_SHORT if region.radius < SHORT * region.first_radius else CONVERGED
     return replace(search, trial=trial, predicted=proposal.predicted, reason=reason)
+
+
+def _free_slopes(search: RateSearch, average: Average) -> Tensor:
+    """The clients' slopes in units; zero for rates that are at their limit and would go beyond it."""
+    slopes, rates = search.best.slopes, search.region.center
+    beyond = (rates.abs() > NEAR * search.limit) & (average.of_rows(slopes) * rates < 0)
+    return torch.where(beyond, 0.0, slopes * search.region.unit)
 
 
 def _shape(slopes: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from ttpfl.federation.common.jobs import ClientResult, Server
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import clipped, noise_of_sum
+from ttpfl.federation.server.credibility import assumed_counts
 from ttpfl.federation.server.rate_average import combined, min_results
 from ttpfl.federation.server.rate_search import (
     REASONS,
@@ -23,6 +24,7 @@ from ttpfl.federation.server.rate_search import (
     Answers,
     RateSearch,
     advanced,
+    limits,
     restored,
     started,
 )
@@ -94,7 +96,7 @@ class SearchServer(Server):
 
     def __init__(self, given: Rates, settings: LearnSettings, cohort: int) -> None:
         self._given, self._cohort, self._count = given.values, cohort, len(given.values)
-        self._prior = torch.tensor(given.prior)
+        self._prior, self._limit = torch.tensor(given.prior), limits(given)
         self._average = Average(settings.average, settings.trim)
 
     def begin(self, state: RunState) -> None:
@@ -113,27 +115,27 @@ class SearchServer(Server):
         return len(self._results) >= min(max(2, self._average.fewest), self._cohort)
 
     def finish(self) -> Tensor:
-        """The next rates to try, with the mean prediction of all clients; the run ends if the search does."""
+        """The next rates to try, with the label prior; the run ends if the search does."""
         state, answers, average, self._finished = self._state, self._answers(), self._average, True
         prior = state.memory.get("prior", self._prior)
         gathers = len(prior) > 0 and not bool(prior.any())
         if gathers:  # answers without slopes, for rates of zero
-            prior = self._mean_prediction()
-            search = replace(started(answers, average, self._given), trial=answers.slopes[0], reason=RUNNING)
+            prior = self._assumed_counts(answers.samples)
+            search = started(answers, average, self._given, self._limit)
+            search = replace(search, trial=answers.slopes[0], reason=RUNNING)
         elif "searches" in state.memory:
             search = advanced(restored(state.memory), answers, average, state.round)
         else:
-            search = started(answers, average, self._given)
+            search = started(answers, average, self._given, self._limit)
         state.memory = search.tensors() | ({"prior": prior} if len(prior) else {})
         state.memory |= {} if gathers else {"searches": torch.tensor(True)}
         state.stopped = bool(search.reason)
         return torch.cat([search.trial, prior]).to(state.vector)
 
-    def _mean_prediction(self) -> Tensor:
-        """Of all clients, in the part of their vectors after the slopes."""
-        rows = torch.stack([vector[self._count :] for vector, _ in self._results.values()])
-        mean = self._average.of_rows(rows).clamp(min=0)
-        return (mean / mean.sum().clamp(min=1e-12)).float()
+    def _assumed_counts(self, samples: Tensor) -> Tensor:
+        """From all clients' predictions, in the part of their vectors after the slopes."""
+        rows = [self._results[client][0][self._count :] for client in sorted(self._results)]
+        return assumed_counts(torch.stack(rows), samples, self._average)
 
     def summary(self) -> Record:
         """Metrics with the best rates so far and without adaptation, and what became of the round's rates."""
