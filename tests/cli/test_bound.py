@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import ttpfl
 from tests.helpers.reference import Reference
 from ttpfl.cli import app
+from ttpfl.core.label_prior import SMOOTHING
 from ttpfl.models import build, save_model
 
 SPREAD = ["--beta", 1, "--sigma", 1, "--zeta", 0.5, "--distance", 1]
@@ -170,3 +172,18 @@ def test_fewer_clients_and_numbers_that_go_first(trained: tuple[Path, Path]) -> 
     text = run("--model", path, "--data-dir", data, "--clients", 99)
     assert "on validation data of 5 source clients in batches of 20" in text
     assert row(text, "largest norm of a module's direction, H").endswith("measured")
+
+
+def test_rates_tell_their_number_and_norm(trained: tuple[Path, Path]) -> None:
+    """With a label prior, whose direction has a bound; and the prior alone."""
+    path, data = trained
+    model, _ = ttpfl.models.load_model(path)
+    for only, count in ((None, 24), ("prior", 1)):
+        rates = ttpfl.Rates.zeros(model, only=only, prior=[1.0, 1.0, 1.0])
+        rates.with_values(torch.full((count,), 0.5)).save(path.parent / "rates.safetensors")
+        found = told("--model", path, "--rates", path.parent / "rates.safetensors", "--data-dir", data)
+        assert found["numbers"]["modules_d"] == count
+        assert found["numbers"]["radius_r"] == pytest.approx(0.5 * count**0.5)
+    assert found["longest_direction"]["module"] == "label_prior"
+    assert 0 < found["numbers"]["direction_h"] <= 3**0.5 * math.log(1 + 1 / SMOOTHING)
+    assert "--rates needs --model" in run("--rates", path.parent / "rates.safetensors", code=1)

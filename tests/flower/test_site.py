@@ -199,6 +199,14 @@ def test_the_old_name_of_a_bound() -> None:
     assert policy.local_epochs == policy.check(Task("learn", 0, 0, 3, settings, "", "", {})).local_epochs == 3
 
 
+def test_the_limit_of_rates_does_not_concern_the_counts_of_a_label_prior() -> None:
+    policy, vector = Policy(largest_rate=5.0), torch.tensor([1.0, 4.0, 60.0, 40.0])
+    policy.check_vector("learn", vector, classes=2)
+    for refused, classes in ((vector, 0), (torch.tensor([6.0, 60.0, 40.0]), 2)):
+        with pytest.raises(RefusedError, match="above this site's limit of 5"):
+            policy.check_vector("learn", refused, classes)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -24,6 +24,9 @@ def bound(
     model: Annotated[
         Path | None, file_option("Model file of `ttpfl train`. Gives N, K and d, and H by measuring it.")
     ] = None,
+    rates: Annotated[
+        Path | None, file_option("Rates file of `ttpfl learn`: d, H and R are those of its rates.")
+    ] = None,
     clients: Annotated[int | None, option("Number of source clients to measure H on.", "all", min=1)] = None,
     batch_size: Annotated[
         int | None, option("Batch size for measuring H; needs --model.", str(BATCH_SIZE), min=1)
@@ -42,10 +45,12 @@ def bound(
         raise TheoryError("--clients is for measuring H, which needs --model; source clients are --clients-n")
     if model is None and batch_size is not None:
         raise TheoryError("--batch-size is for measuring H, which needs --model; batches are --batches-k")
+    if model is None and rates is not None:
+        raise TheoryError("--rates needs --model, the model that they were learned for")
     measured: dict[str, Any] = {}
     longest, notes = None, []
     if model is not None:
-        measured, longest = _measured(model, clients, batch_size or BATCH_SIZE, data_dir)
+        measured, longest = _measured(model, rates, clients, batch_size or BATCH_SIZE, data_dir)
         notes = [
             f"H is the norm of the direction of {longest['module']}, the longest on validation data of "
             f"{longest['clients']} source clients in batches of {longest['batch_size']}; "
@@ -58,12 +63,13 @@ def bound(
 
 
 def _measured(
-    model_file: Path, limit: int | None, batch_size: int, data_dir: Path | None
+    model_file: Path, rates_file: Path | None, limit: int | None, batch_size: int, data_dir: Path | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """N, K, d and H of a model and its source clients, and where H was measured."""
+    """N, K, d and H of a model and its source clients, R of its rates, and where H was measured."""
     from ttpfl.cli.federation import clients_of
     from ttpfl.cli.progress import numbered, progress
     from ttpfl.core.direction_norms import direction_norms
+    from ttpfl.core.rates import Rates
     from ttpfl.data.clients import evenly
     from ttpfl.models import load_model
 
@@ -72,13 +78,15 @@ def _measured(
     source = clients_of(card, model_file, data_dir, None, building).population.source
     chosen = evenly(source, limit or len(source))
     with progress(measuring, "client") as advance:
-        norms = direction_norms(network, _batches(chosen, batch_size, advance))
+        rates = None if rates_file is None else Rates.load(rates_file, model=network)
+        norms = direction_norms(network, _batches(chosen, batch_size, advance), rates)
     longest = max(norms, key=norms.__getitem__)
     values = {
         "clients_n": len(source),
         "batches_k": min(max(1, client.size("validation") // batch_size) for client in source),
         "modules_d": len(norms),
         "direction_h": norms[longest],
+        **({} if rates is None else {"radius_r": float(rates.values.norm())}),
     }
     return values, {"module": longest, "clients": len(chosen), "batch_size": batch_size}
 

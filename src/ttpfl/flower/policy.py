@@ -109,11 +109,15 @@ class Policy:
         if name not in self.models:
             raise RefusedError(f"the model {name!r} is not on this site's list: {', '.join(self.models)}")
 
-    def check_vector(self, kind: str, vector: "Tensor") -> None:
-        """Refuse values that are not finite, and rates above the site's limit."""
+    def check_vector(self, kind: str, vector: "Tensor", classes: int = 0) -> None:
+        """Refuse values that are not finite, and rates above the site's limit.
+
+        The last `classes` numbers are not rates but the counts of a label prior.
+        """
         if not bool(vector.isfinite().all()):
             raise RefusedError("the vector is not finite")
-        if kind == "learn" and len(vector) and float(vector.abs().max()) > self.largest_rate:
+        rates = vector[: max(0, len(vector) - classes)]
+        if kind == "learn" and len(rates) and float(rates.abs().max()) > self.largest_rate:
             raise RefusedError(f"a rate is above this site's limit of {self.largest_rate:g}")
 
 

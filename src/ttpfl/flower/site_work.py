@@ -64,7 +64,7 @@ def work_on(
     site: Site, task: Task, settings: RunSettings, vector: Tensor, start: Tensor | None
 ) -> tuple[Tensor, Report]:
     """Do a task that the site's policy allows; return its vector and report."""
-    site.policy.check_vector(task.kind, vector)
+    site.policy.check_vector(task.kind, vector, len(_unknown_prior(task.rates)))
     path = site.model_file(task.model)
     model = model_store.load(path, task.model, task.fingerprint, site.policy.models)
     client = client_of(site, model_store.outputs_of(path))
