@@ -118,14 +118,15 @@ class Personalizer(nn.Module):
             inputs = checked(Inputs(args, kwargs))
             if not self._rates:
                 return self._predict_plainly(inputs)
-            plain, before, direction = probe(self._twin, inputs, self._objective)
+            once = self._twin.keeps_features
+            plain, before, direction, features = probe(self._twin, inputs, self._objective, plain=once)
             with torch.no_grad():
                 if not all(all_finite(change.value) for change in direction.values()):
                     return self._fall_back(inputs)
                 self._running.add(direction)
                 del direction  # make room for the adapted weights
                 moved = self._moved()
-                adapted = self._twin.plain(inputs, moved)
+                adapted = self._twin.again(inputs, moved, plain, features)
                 if not all_finite(adapted):
                     self._running.clear()  # a mean that overflows is unusable
                     return self._fall_back(inputs)

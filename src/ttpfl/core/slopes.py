@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ttpfl.core.direction import DirectionCache, Objective, entropy
+from ttpfl.core.direction import Objective, entropy
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.inputs import all_finite
 from ttpfl.core.learning import Adaptation, Loss, checked_pair, cross_entropy
 from ttpfl.core.metric_sums import MetricSums

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from ttpfl.core.direction import DirectionCache, Objective, entropy
+from ttpfl.core.direction import Objective, entropy
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.inputs import Client
 from ttpfl.core.learning import Loss, cross_entropy
 from ttpfl.core.outputs import Readout

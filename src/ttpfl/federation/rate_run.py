@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl._version import __version__
-from ttpfl.core.direction import DirectionCache, Objective, entropy
+from ttpfl.core.direction import Objective, entropy
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.learning import Loss, cross_entropy
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.network import model_hash, weights_hash

@@ -6,7 +6,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from ttpfl.core.direction import DirectionCache, entropy
+from ttpfl.core.direction import entropy
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.learning import cross_entropy
 from ttpfl.core.rates import Rates
 from ttpfl.core.twin import Twin
