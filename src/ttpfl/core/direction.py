@@ -81,17 +81,16 @@ class Probe(NamedTuple):
     """What the last layer received, if all learnable tensors that move are its own."""
 
 
-def probe(twin: Twin, inputs: Inputs, objective: Objective, plain: bool = False) -> Probe:
+def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     """Compute logits, objective and the direction of every module in one pass of the global model.
 
     For the label prior, the direction holds the soft counts of the batch: see `RunningDirection.current`.
-    There is no backward pass if the last layer alone needs a gradient. `plain` computes the logits with the
-    model's own operations.
+    There is no backward pass if the last layer alone needs a gradient.
     """
     record = PassRecord({name: [] for name, spec in twin.specs.items() if spec.statistic})
     last = twin.last_layer
     with nullcontext() if last is None else torch.no_grad():
-        logits = twin.plain(inputs, record=record) if plain else twin.fast(inputs, record=record)
+        logits = twin.first(inputs, record)
         check_finite(logits)
         value = one_number("objective", objective(logits))
     features = None

@@ -13,10 +13,11 @@ from ttpfl.core.health import Health, HealthFigures, changed_share
 from ttpfl.core.inputs import Inputs, all_finite, checked
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.outputs import Readout
+from ttpfl.core.private_copy import private_copy
 from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.core.running import RunningDirection
 from ttpfl.core.snapshot import OffsetModel
-from ttpfl.core.twin import Moved, Twin, isolated, private_copy
+from ttpfl.core.twin import Moved, Twin, isolated
 from ttpfl.errors import RatesError
 
 log = logging.getLogger("ttpfl")
@@ -118,8 +119,7 @@ class Personalizer(nn.Module):
             inputs = checked(Inputs(args, kwargs))
             if not self._rates:
                 return self._predict_plainly(inputs)
-            once = self._twin.keeps_features
-            plain, before, direction, features = probe(self._twin, inputs, self._objective, plain=once)
+            plain, before, direction, features = probe(self._twin, inputs, self._objective)
             with torch.no_grad():
                 if not all(all_finite(change.value) for change in direction.values()):
                     return self._fall_back(inputs)

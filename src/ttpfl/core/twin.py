@@ -3,8 +3,6 @@
 All passes use the twin, so the user's model is never changed.
 """
 
-import copy
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,12 +16,12 @@ from ttpfl.core.convolution import Narrow, Taps, part_that_sees_data
 from ttpfl.core.inputs import Inputs
 from ttpfl.core.label_prior import LABEL_PRIOR, with_offset
 from ttpfl.core.last_layer import Call, owner_of
-from ttpfl.core.network import ModuleSpec, configuration, uncompiled, weights_hash
+from ttpfl.core.network import ModuleSpec, configuration, weights_hash
 from ttpfl.core.outputs import Readout
+from ttpfl.core.private_copy import private_copy
 from ttpfl.core.runner import Place, Runner, contiguous
 from ttpfl.core.statistics import StatisticsRule, rule_for
 from ttpfl.core.torch_overrides import DIFFERENTIABLE_STATISTICS, channels_last
-from ttpfl.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -152,9 +150,9 @@ class Twin:
     def plain(self, inputs: Inputs, moved: Moved | None = None, record: PassRecord | None = None) -> Tensor:
         """Compute the logits with the model's own operations: equal tensors give equal bits."""
         self.runner.rehearse(inputs)  # detects writes to buffers before anything is moved
-        moved = moved or Moved()
+        moved, record = moved or Moved(), record or PassRecord({})
         with self._holding(moved), self._watching(record):
-            return with_offset(self.runner.plain(inputs), moved.offset)
+            return with_offset(self.runner.plain(inputs, record.clear), moved.offset)
 
     def fast(self, inputs: Inputs, moved: Moved | None = None, record: PassRecord | None = None) -> Tensor:
         """Compute the logits as fast as possible, differentiable in everything that moves.
@@ -168,6 +166,17 @@ class Twin:
         with self._holding(Moved(moved.whole)), self._watching(record):
             logits = self.runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, record.clear)
         return with_offset(logits, moved.offset)
+
+    def first(self, inputs: Inputs, record: PassRecord) -> Tensor:
+        """Compute the logits of the model's own tensors; differentiable if more than the last layer is to be.
+
+        Without gradients, `plain` is faster than `fast` if the images already have the fast layout.
+        """
+        learnable = any(not spec.statistic for spec in self.specs.values())
+        fast = not self.keeps_features and not inputs.in_channels_last
+        if fast or (learnable and self.last_layer is None):
+            return self.fast(inputs, record=record)
+        return self.plain(inputs, record=record)
 
     def again(self, inputs: Inputs, moved: Moved, logits: Tensor, features: Tensor | None) -> Tensor:
         """`plain` with moved tensors; without a second pass if nothing before the last layer moves.
@@ -210,12 +219,12 @@ class Twin:
                 taps.of(self.tensors[name]).copy_(window.detach())
 
     @contextmanager
-    def _watching(self, record: PassRecord | None) -> Iterator[None]:
+    def _watching(self, record: PassRecord) -> Iterator[None]:
         """While open, record batch statistics, one entry per layer call, and calls of the last layer."""
+        recorded = record.statistics
         with ExitStack() as hooks:
-            if record is not None and self.last_layer is not None:
+            if self.last_layer is not None:
                 hooks.enter_context(self.last_layer.watching(record.calls))
-            recorded = {} if record is None else record.statistics
             for path, layer in self.model.named_modules() if recorded else ():
                 rule, prefix = rule_for(layer), f"{path}." if path else ""
                 if rule and any(prefix + buffer in recorded for buffer in rule.buffers):
@@ -271,30 +280,3 @@ def _record_statistics(
     for buffer, value in zip(rule.buffers, rule.compute(layer, x.detach()) or (), strict=False):
         if prefix + buffer in recorded:
             recorded[prefix + buffer].append(value)
-
-
-def private_copy(model: nn.Module) -> nn.Module:
-    """Copy a model deeply, without gradients and without `torch.compile`.
-
-    Compiled code assumes constant weights: it would be compiled again for the moved weights of every pass.
-    """
-    model = uncompiled(model)
-    memo: dict[int, Any] = {}
-    with torch.inference_mode(False), torch.no_grad():
-        for parameter in model.parameters():
-            copied = nn.Parameter(parameter.clone(), requires_grad=False)
-            copied.__dict__.update(parameter.__dict__)
-            memo[id(parameter)] = copied
-        memo.update((id(buffer), buffer.clone()) for buffer in model.buffers())
-        for layer in model.modules():
-            # Most of a layer is empty dictionaries of hooks, which deepcopy copies slowly.
-            empty = (v for v in vars(layer).values() if type(v) is OrderedDict and not v)
-            memo.update((id(hooks), OrderedDict()) for hooks in empty)
-            memo[id(getattr(layer, "_compiled_call_impl", None))] = None  # of layer.compile()
-        try:
-            return copy.deepcopy(model, memo)
-        except Exception as error:
-            raise ModelError(
-                f"the model ({type(model).__name__}) cannot be copied: {error}. Pass the plain nn.Module, "
-                "not a distributed wrapper, and keep computed tensors, locks and open files out of attributes"
-            ) from error
