@@ -39,6 +39,7 @@ def learn_rates(
     *,
     optimizer: str | None = None,
     prior: bool = False,
+    budget: float | None = None,
     check: bool = True,
     progress: Callable[[dict[str, Any]], object] | None = None,
     logits: Readout | None = None,
@@ -65,6 +66,8 @@ def learn_rates(
         cache: Keeps directions between rounds; a new one of 1 GiB if None.
         optimizer: "trust-region", or "sgd": the paper's algorithm. If None, SGD if `lr` is set.
         prior: Learn a rate for the label prior, too, if there are classes. Not with SGD.
+        budget: Most forward passes that personalising a batch may cost: 1.1 allows the last layer and the
+            prior, 2 also running statistics, 4 everything. None for everything.
         check: With SGD, if the result is worse than no adaptation, warn and return the best earlier rates.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
         logits: Maps the model's output to logits.
@@ -79,7 +82,7 @@ def learn_rates(
     """
     clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
-    how = {"optimizer": optimizer, "prior": prior, "lr": lr, "mode": mode}
+    how = {"optimizer": optimizer, "prior": prior, "budget": budget, "lr": lr, "mode": mode}
     settings = _settings(clients, **counts, **how, seed=seed, check=check)
     run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
     result = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
@@ -90,6 +93,7 @@ def _recorded(rates: Rates, settings: LearnSettings) -> Record:
     """What to record in the rates: the settings without those that only `federation.learn` has."""
     learned = {name: rates.learned[name] for name in _RECORDED if name in rates.learned}
     learned |= {name: int(getattr(settings, name)) for name in _SETTINGS} | {"optimizer": settings.optimizer}
+    learned |= {} if settings.budget is None else {"budget": float(settings.budget)}
     return learned | ({} if settings.lr is None else {"lr": float(settings.lr)})
 
 
