@@ -286,9 +286,7 @@ def first_rates(
         return Rates.zeros(model, "tensor", chosen, "log" if settings.searches else "linear", prior, head)
     only = settings.only if settings.budget is None else settings.selection
     if only not in (None, rates.only or "all"):
-        asked = (
-            f"only is {only!r}" if settings.budget is None else f"budget={settings.budget:g} means {only!r}"
-        )
+        asked = "only is" if settings.budget is None else f"budget={settings.budget:g} means"
         raise FederationError(
             f"{asked} {only!r}, but the initial rates are for {rates.only or 'all'!r}: leave out either"
         )

@@ -173,7 +173,9 @@ class LearnSettings(RunSettings):
         one_of("all", "params", "stats", "prior", "head", "forward"),
     )
     budget: float | None = choice(
-        None, "most forward passes that personalising a batch may cost; it chooses the modules", BUDGET
+        None,
+        "learn the rates that cost at most n forward passes per batch: 1.1, 2 or 4 (all); not with --only",
+        BUDGET,
     )
     prior: bool = choice(
         False, "learn a rate for the label prior, too; not with sgd, params or stats", BOOLEAN
