@@ -5,7 +5,7 @@ case the features, which the layer receives, are computed once.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -43,8 +43,9 @@ class LastLayer(NamedTuple):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Weight and bias under their names in the network."""
-        return dict(self.layer.named_parameters(prefix=self.name))
+        """The weight, and the bias if there is one, under their names in the network."""
+        prefix, own = f"{self.name}." if self.name else "", self.layer._parameters.items()
+        return {prefix + key: tensor for key, tensor in own if tensor is not None}
 
     @contextmanager
     def watching(self, calls: list[Call]) -> Iterator[None]:
@@ -67,11 +68,12 @@ class LastLayer(NamedTuple):
         {'head.weight': tensor([[5., 5., 5.],
                 [5., 5., 5.]])}
         """
-        with torch.autocast(features.device.type, enabled=False):
+        kind = features.device.type
+        # Entering autocast is slow.
+        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
             slope = at_least_float32(slope).flatten(0, -2)
             weight = slope.T @ at_least_float32(features).to(slope.dtype).flatten(0, -2)
-        found = {"weight": weight, "bias": slope.sum(0)}
-        return {name: found[name.rpartition(".")[2]] for name in self.tensors}
+        return dict(zip(self.tensors, (weight, slope.sum(0)), strict=False))
 
     def logits(self, features: Tensor, moved: Mapping[str, Tensor]) -> Tensor:
         """The layer's output with moved tensors."""
