@@ -298,3 +298,12 @@ def test_half_precision_and_casts() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = ttpfl.Personalizer(model, moving(model, "head"))(x)
     torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1)
+
+
+def test_an_objective_that_ignores_the_logits_moves_nothing() -> None:
+    model, (x, _) = make("mlp"), batches("mlp", 1)[0]
+    personal = ttpfl.Personalizer(model, moving(model, "head"), objective=lambda logits: torch.tensor(1.0))
+    with torch.no_grad():
+        assert torch.equal(personal(x), model(x))
+    assert personal.health.last is not None
+    assert personal.health.last.change_norm == 0

@@ -90,21 +90,19 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     record = PassRecord({name: [] for name, spec in twin.specs.items() if spec.statistic})
     last = twin.last_layer
     with nullcontext() if last is None else torch.no_grad():
-        logits = twin.first(inputs, record)
-        check_finite(logits)
-        value = one_number("objective", objective(logits))
-    features = None
+        logits = check_finite(twin.first(inputs, record))
     if last is None:
+        features, value = None, one_number("objective", objective(logits))
         gradients = _descent(value, _leaves(twin, record))
     elif len(record.calls) == 1 and record.calls[0].returned(logits):
-        features = record.calls[0].features
-        gradients = _descent_of(last, features, logits, objective)
-        gradients = (leaf for leaf in gradients if leaf[0] in twin.specs)
+        features, logits = record.calls[0].features, logits.detach().requires_grad_(objective is not entropy)
+        value = one_number("objective", objective(logits))
+        gradients = _descent_of(last, features, logits, value, objective is entropy)
     else:
         twin.last_layer = None  # another layer is the last one
         return probe(twin, inputs, objective)
     changes: dict[str, list[Change]] = {name: [] for name in twin.specs}
-    for name, taps, gradient in gradients:
+    for name, taps, gradient in (leaf for leaf in gradients if leaf[0] in changes):
         changes[name].append(Change(at_least_float32(gradient), taps, twin.specs[name].shape))
     for name, values in record.statistics.items():
         if values:
@@ -143,13 +141,13 @@ def _descent(value: Tensor, leaves: Sequence[_Leaf]) -> Iterator[_Leaf]:
             yield name, taps, gradient.clone() if shared else gradient
 
 
-def _descent_of(last: LastLayer, features: Tensor, logits: Tensor, objective: Objective) -> Iterator[_Leaf]:
-    """Negative gradients of the last layer's tensors, in closed form."""
-    if objective is entropy:
-        slope = entropy_slope(logits)
-    else:
-        logits = logits.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(one_number("objective", objective(logits)), logits)
+def _descent_of(
+    last: LastLayer, features: Tensor, logits: Tensor, value: Tensor, is_entropy: bool
+) -> Iterator[_Leaf]:
+    """Negative gradients of the last layer's tensors: in closed form, if `value` is the entropy."""
+    if not is_entropy and not value.requires_grad:
+        return
+    slope = entropy_slope(logits) if is_entropy else torch.autograd.grad(value, logits)[0]
     for name, gradient in last.gradients(features, -slope).items():
         yield name, None, gradient
 
