@@ -131,7 +131,8 @@ class Recipe:
             shared = {name: value for name, value in sections["learn"].items() if name in ANY_OPTIMIZER}
             sections = {**sections, "learn": shared}
         tree = merged(sections, entry.rates)
-        return Config.of(merged(tree, {} if kind == "all" else {"learn": {"only": kind}}), seed)
+        selection = {} if kind == "all" else {"learn": {"only": kind, "budget": None}}
+        return Config.of(merged(tree, selection), seed)
 
     @property
     def hash(self) -> str:

@@ -172,11 +172,7 @@ class LearnSettings(RunSettings):
         "modules with rates: all, params, stats, prior, head or forward; default: as in --rates, else all",
         one_of("all", "params", "stats", "prior", "head", "forward"),
     )
-    budget: float | None = choice(
-        None,
-        "learn the rates that cost at most n forward passes per batch: 1.1, 2 or 4 (all); not with --only",
-        BUDGET,
-    )
+    budget: float | None = choice(None, "limit the cost of a batch: 1.1, 2 or 4 forward passes", BUDGET)
     prior: bool = choice(
         False, "learn a rate for the label prior, too; not with sgd, params or stats", BOOLEAN
     )
