@@ -25,7 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ttpfl.core.direction import DirectionCache, entropy
+from ttpfl.core.direction import entropy
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.learning import cross_entropy
 from ttpfl.core.personalizer import Personalizer
 from ttpfl.core.rates import Rates

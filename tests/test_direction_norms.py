@@ -10,7 +10,8 @@ import ttpfl
 from tests.helpers.reference import Reference
 from tests.helpers.untouched import untouched
 from ttpfl.core.direction_norms import direction_norms
-from ttpfl.core.rates import Granularity, Rates
+from ttpfl.core.rates import Rates
+from ttpfl.core.selection import Granularity
 
 
 @pytest.fixture

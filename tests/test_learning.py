@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import ttpfl
 from tests.helpers.networks import CLASSES, NETWORKS, batches, make, some_rates
 from tests.helpers.untouched import untouched
-from ttpfl.core.direction import Change, DirectionCache
+from ttpfl.core.direction import Change
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.learning import draw_cohort
 
 

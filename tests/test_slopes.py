@@ -16,7 +16,7 @@ import ttpfl
 from tests.helpers.networks import batches, make, some_rates
 from tests.helpers.reference import Reference, State
 from tests.helpers.untouched import untouched
-from ttpfl.core.direction import DirectionCache
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.learning import adapted_tally
 from ttpfl.core.rates import Rates
 from ttpfl.core.slopes import OVERFLOW, mean_slope

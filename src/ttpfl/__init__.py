@@ -18,7 +18,7 @@ from ttpfl.util.lazy import attributes
 
 if TYPE_CHECKING:
     from ttpfl import data, federation, models
-    from ttpfl.core.direction import DirectionCache
+    from ttpfl.core.direction_cache import DirectionCache
     from ttpfl.core.learning import refine_rates
     from ttpfl.core.personalizer import Personalizer
     from ttpfl.core.rates import Rates
@@ -68,7 +68,7 @@ __getattr__ = attributes(
     __name__,
     {
         **{name: "errors" for name in __all__ if name.endswith(("Error", "Warning"))},
-        "DirectionCache": "core.direction",
+        "DirectionCache": "core.direction_cache",
         "Personalizer": "core.personalizer",
         "Rates": "core.rates",
         "average_rates": "federation.server.rate_average",

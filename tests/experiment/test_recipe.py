@@ -501,3 +501,10 @@ def test_flat_is_complete(path: Path) -> None:
     assert json.loads(json.dumps(flat)) == flat
     own = Recipe("own", {"methods": ["none"], "data": {"name": "folder"}}).config("", 0).flat()
     assert [key for key in own if key.startswith("data.")] == ["data.name", "data.options", "data.validation"]
+
+
+def test_a_budget_is_not_for_methods_that_choose_their_modules(path: Path) -> None:
+    recipe = read(path, changes=["learn.budget=2"])
+    kinds = {"all": "forward", "params": "params", "stats": "stats"}
+    found = {kind: recipe.rates_config("a", 0, recipe.entries[0], kind).learn for kind in kinds}
+    assert {kind: learn.selection for kind, learn in found.items()} == kinds

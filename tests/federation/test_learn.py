@@ -366,7 +366,10 @@ def test_early_stopping_and_evaluation() -> None:
         ({"lr": 0.0}, "lr must be a positive number, got 0"),
         ({"mode": "both"}, "'both'"),
         ({"average": "mode"}, "'mode'"),
-        ({"only": "weights"}, "only must be 'all', 'params', 'stats' or 'prior', got 'weights'"),
+        (
+            {"only": "weights"},
+            "only must be 'all', 'params', 'stats', 'prior', 'head' or 'forward', got 'weights'",
+        ),
         ({"trim": 0.5}, "trim must be a number of at least 0 and below 0.5, got 0.5"),
         ({"direction_cache": -1}, "direction_cache must be a non-negative integer, got -1"),
         ({"local_epochs": 0}, "local_epochs must be a positive integer, got 0"),

@@ -110,6 +110,24 @@ def test_rates_are_those_of_the_local_engine(sites: dict[str, Path], tmp_path: P
     assert losses[0] == pytest.approx(losses[1])
 
 
+def test_a_budget_over_sites(sites: dict[str, Path], tmp_path: Path) -> None:
+    model, settings = begin_model(tmp_path / "model.safetensors"), replace(SEARCH, rounds=3, budget=2.0)
+    local = learn(model, local_clients(sites), settings).rates
+    spec = RunSpec(
+        "learn",
+        str(tmp_path / "model.safetensors"),
+        out=str(tmp_path / "run"),
+        sites=NAMES,
+        settings=asdict(settings),
+    )
+    carry_out(spec, InProcessGrid(sites))  # type: ignore[arg-type]
+    found = Rates.load(tmp_path / "run" / "rates.safetensors")
+    assert found.only == local.only == "forward"
+    assert found.head == local.head
+    assert found.names == local.names
+    assert largest_difference(found.values, local.values) < 1e-6
+
+
 def test_a_search_over_sites_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:
     model = begin_model(tmp_path / "model.safetensors")
     local = learn(model, local_clients(sites), SEARCH)

@@ -5,12 +5,9 @@ running statistic moves towards the statistic of the batch. One evaluation-mode 
 both.
 """
 
-import hashlib
-import math
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from threading import Lock
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,13 +15,11 @@ from torch import Tensor
 from ttpfl.core.convolution import Taps
 from ttpfl.core.inputs import Inputs, all_finite, first_bad
 from ttpfl.core.label_prior import LABEL_PRIOR, predicted
+from ttpfl.core.last_layer import LastLayer
 from ttpfl.core.log_domain import log_ratio, moved_in_log_domain, slope_in_log_domain
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.core.twin import Moved, PassRecord, Twin, embed
 from ttpfl.errors import BatchError
-from ttpfl.util.allocator import set_apart
-from ttpfl.util.checksum import hash_tensor
-from ttpfl.util.settings_kit import Rule, one_of
 
 Objective = Callable[[Tensor], Tensor]
 _Leaf = tuple[str, Taps | None, Tensor]
@@ -64,27 +59,50 @@ def entropy(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(1).mean()
 
 
+def entropy_slope(logits: Tensor) -> Tensor:
+    """Derivative of `entropy` in the logits.
+
+    >>> entropy_slope(torch.tensor([[0.0, 0.0], [1.0, 0.0]])).round(decimals=4)
+    tensor([[-0.0000, -0.0000],
+            [-0.0983,  0.0983]])
+    """
+    log_p = torch.log_softmax(at_least_float32(logits), dim=1)
+    p = log_p.exp()
+    return -p * (log_p - (p * log_p).sum(1, keepdim=True)) / len(logits)
+
+
 class Probe(NamedTuple):
     """Results of one pass of the global model on an unlabelled batch."""
 
     logits: Tensor
     objective: Tensor
     direction: Direction
+    features: Tensor | None
+    """What the last layer received, if all learnable tensors that move are its own."""
 
 
 def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     """Compute logits, objective and the direction of every module in one pass of the global model.
 
     For the label prior, the direction holds the predictions of all samples: see `RunningDirection.current`.
+    There is no backward pass if the last layer alone needs a gradient.
     """
     record = PassRecord({name: [] for name, spec in twin.specs.items() if spec.statistic})
-    logits = twin.fast(inputs, record=record)
-    check_finite(logits)
-    value = one_number("objective", objective(logits))
-    leaves: list[_Leaf] = [(name, None, tensor) for name, tensor in twin.parameters.items()]
-    leaves += [(name, taps, twin.window(name, taps)) for name, taps in sorted(record.windows)]
+    last = twin.last_layer
+    with nullcontext() if last is None else torch.no_grad():
+        logits = check_finite(twin.first(inputs, record))
+    if last is None:
+        features, value = None, one_number("objective", objective(logits))
+        gradients = _descent(value, _leaves(twin, record))
+    elif len(record.calls) == 1 and record.calls[0].returned(logits):
+        features, logits = record.calls[0].features, logits.detach().requires_grad_(objective is not entropy)
+        value = one_number("objective", objective(logits))
+        gradients = _descent_of(last, features, logits, value, objective is entropy)
+    else:
+        twin.last_layer = None  # another layer is the last one
+        return probe(twin, inputs, objective)
     changes: dict[str, list[Change]] = {name: [] for name in twin.specs}
-    for name, taps, gradient in _descent(value, [leaf for leaf in leaves if leaf[0] in twin.specs]):
+    for name, taps, gradient in (leaf for leaf in gradients if leaf[0] in changes):
         changes[name].append(Change(at_least_float32(gradient), taps, twin.specs[name].shape))
     for name, values in record.statistics.items():
         if values:
@@ -95,7 +113,14 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     direction = {name: _sum(parts, twin.tensors[name]) for name, parts in changes.items()}
     if twin.classes:
         direction[LABEL_PRIOR] = Change(predicted(logits, twin.classes), None, (twin.classes,))
-    return Probe(logits.detach(), value.detach(), direction)
+    return Probe(logits.detach(), value.detach(), direction, features)
+
+
+def _leaves(twin: Twin, record: PassRecord) -> list[_Leaf]:
+    """The tensors and windows of kernels that need gradients."""
+    leaves: list[_Leaf] = [(name, None, tensor) for name, tensor in twin.parameters.items()]
+    leaves += [(name, taps, twin.window(name, taps)) for name, taps in sorted(record.windows)]
+    return [leaf for leaf in leaves if leaf[0] in twin.specs]
 
 
 def _descent(value: Tensor, leaves: Sequence[_Leaf]) -> Iterator[_Leaf]:
@@ -113,6 +138,17 @@ def _descent(value: Tensor, leaves: Sequence[_Leaf]) -> Iterator[_Leaf]:
             shared = memory in used or 0 in gradient.stride()
             used.add(memory)
             yield name, taps, gradient.clone() if shared else gradient
+
+
+def _descent_of(
+    last: LastLayer, features: Tensor, logits: Tensor, value: Tensor, is_entropy: bool
+) -> Iterator[_Leaf]:
+    """Negative gradients of the last layer's tensors: in closed form, if `value` is the entropy."""
+    if not is_entropy and not value.requires_grad:
+        return
+    slope = entropy_slope(logits) if is_entropy else torch.autograd.grad(value, logits)[0]
+    for name, gradient in last.gradients(features, -slope).items():
+        yield name, None, gradient
 
 
 def one_number(name: str, value: Tensor) -> Tensor:
@@ -191,94 +227,3 @@ def velocity(twin: Twin, name: str, change: Change, moved: Tensor) -> Tensor:
     """Derivative of a moved tensor in its rate; `moved` is its value."""
     in_log_domain = name != LABEL_PRIOR and twin.specs[name].log_domain
     return slope_in_log_domain(moved, change.value) if in_log_domain else change.value
-
-
-def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | None:
-    """Key for everything a direction depends on: the model, the content of the batch, and the functions.
-
-    None if the batch contains an object whose content cannot be hashed.
-    """
-    digest = hashlib.sha256()
-    for name, value in inputs.leaves():
-        digest.update(name.encode())
-        if isinstance(value, Tensor):
-            hash_tensor(digest, value)
-        elif value is None or isinstance(value, (bool, int, float, str)):
-            digest.update(repr(value).encode())
-        else:
-            return None
-    kind = twin.device.type
-    autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    functions = (objective, twin.readout)
-    if not all(isinstance(function, Hashable) for function in functions):
-        return None
-    movable = tuple((name, spec.log_domain) for name, spec in twin.specs.items())
-    return (twin.content, str(twin.device), autocast, movable, twin.classes, digest.digest(), functions)
-
-
-class DirectionCache:
-    """Caches the directions of recurring batches, up to `budget_bytes`.
-
-    When the cache is full, `keep="recent"` removes the least recently used entries, which suits changing
-    models. `keep="first"` adds no new ones, which suits one model and clients that recur in turn (there, the
-    least recently used entry would always be the next one needed).
-
-    The key is the content of the batch, the model's weights and the plain attributes of its layers, so
-    models, clients and threads can share a cache. Results are the same with and without it. Other objects
-    that a model uses are not part of the key: if you change them, use a separate cache.
-
-    >>> cache = DirectionCache(budget_bytes=2**20)
-    >>> cache.hits, cache.misses, cache.bytes
-    (0, 0, 0)
-    """
-
-    def __init__(self, budget_bytes: int, keep: Literal["recent", "first"] = "recent") -> None:
-        not_negative = Rule("a non-negative number", lambda value: value >= 0)  # infinity is allowed
-        not_negative.check(ValueError, "; 0 keeps nothing", budget_bytes=budget_bytes)
-        one_of("recent", "first").check(ValueError, keep=keep)
-        self._room = budget_bytes if keep == "first" else math.inf
-        self.budget_bytes = budget_bytes
-        self.bytes = self.hits = self.misses = 0
-        self._entries: OrderedDict[Hashable, Direction] = OrderedDict()
-        self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: Hashable | None, compute: Callable[[], Direction]) -> Direction:
-        """Return the direction under `key`; else compute it, and keep it if there is room.
-
-        >>> cache = DirectionCache(budget_bytes=2**20)
-        >>> cache.get("a batch", dict) is cache.get("a batch", dict)
-        True
-        """
-        with self._lock:
-            if key in self._entries:
-                self.hits += 1
-                self._entries.move_to_end(key)
-                return self._entries[key]
-            self.misses += 1
-        direction = compute()
-        size = _bytes_of(direction)
-        if key is not None and self._fits(size):
-            direction = _set_apart(direction)
-        with self._lock:
-            if key is not None and key not in self._entries and self._fits(size):
-                self._entries[key] = direction
-                self.bytes += size
-                while self.bytes > self.budget_bytes:
-                    self.bytes -= _bytes_of(self._entries.popitem(last=False)[1])
-        return direction
-
-    def _fits(self, size: int) -> bool:
-        return size <= self.budget_bytes and self.bytes + size <= self._room
-
-
-def _set_apart(direction: Direction) -> Direction:
-    values = set_apart([change.value for change in direction.values()])
-    pairs = zip(direction.items(), values, strict=True)
-    return {name: change._replace(value=value) for (name, change), value in pairs}
-
-
-def _bytes_of(direction: Direction) -> int:
-    return sum(change.value.nbytes for change in direction.values())

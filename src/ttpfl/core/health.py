@@ -1,6 +1,6 @@
 """Label-free metrics that reveal harmful adaptation."""
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import isfinite
 
 import torch
@@ -43,7 +43,7 @@ class Health:
         batches = self.batches + 1
         weight = max(1 / batches, SMOOTHING)
         before = figures if self.smoothed is None else self.smoothed
-        pairs = zip(astuple(before), astuple(figures), strict=True)
+        pairs = zip(vars(before).values(), vars(figures).values(), strict=True)
         smoothed = HealthFigures(*(_smoothed(old, new, weight) for old, new in pairs))
         return Health(batches, self.fallbacks, figures, smoothed)
 

@@ -42,6 +42,12 @@ class Inputs(NamedTuple):
         """Shapes of all images or feature maps, without the batch dimension."""
         return tuple(tensor.shape[1:] for _, tensor in self.tensors() if tensor.ndim == 4)
 
+    @property
+    def in_channels_last(self) -> bool:
+        """Whether all images have this layout already, or there are none."""
+        images = (tensor for _, tensor in self.tensors() if tensor.ndim == 4)
+        return all(image.is_contiguous(memory_format=torch.channels_last) for image in images)
+
     def __str__(self) -> str:
         return ", ".join(f"{name}: {t.dtype} {tuple(t.shape)}" for name, t in self.tensors())
 

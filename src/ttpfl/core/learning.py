@@ -13,15 +13,14 @@ from torch import Tensor, nn
 
 from ttpfl.core.direction import (
     Direction,
-    DirectionCache,
     Objective,
-    batch_key,
     entropy,
     move,
     one_number,
     probe,
     velocity,
 )
+from ttpfl.core.direction_cache import DirectionCache, batch_key
 from ttpfl.core.divergence import check_reach, check_slope
 from ttpfl.core.inputs import Inputs, all_finite, checked, released, split_batch
 from ttpfl.core.metric_sums import MetricSums

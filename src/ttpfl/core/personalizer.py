@@ -13,10 +13,11 @@ from ttpfl.core.health import Health, HealthFigures, changed_share
 from ttpfl.core.inputs import Inputs, all_finite, checked
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.outputs import Readout
+from ttpfl.core.private_copy import private_copy
 from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.core.running import RunningDirection
 from ttpfl.core.snapshot import OffsetModel
-from ttpfl.core.twin import Moved, Twin, isolated, private_copy
+from ttpfl.core.twin import Moved, Twin, isolated
 from ttpfl.errors import RatesError
 
 log = logging.getLogger("ttpfl")
@@ -118,14 +119,14 @@ class Personalizer(nn.Module):
             inputs = checked(Inputs(args, kwargs))
             if not self._rates:
                 return self._predict_plainly(inputs)
-            plain, before, direction = probe(self._twin, inputs, self._objective)
+            plain, before, direction, features = probe(self._twin, inputs, self._objective)
             with torch.no_grad():
                 if not all(all_finite(change.value) for change in direction.values()):
                     return self._fall_back(inputs)
                 self._running.add(direction)
                 del direction  # make room for the adapted weights
                 moved = self._moved()
-                adapted = self._twin.plain(inputs, moved)
+                adapted = self._twin.again(inputs, moved, plain, features)
                 if not all_finite(adapted):
                     self._running.clear()  # a mean that overflows is unusable
                     return self._fall_back(inputs)

@@ -1,7 +1,7 @@
 """The vector of adaptation rates: how far each module moves along its direction."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, Literal, Self, get_args
@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl._moved import renamed
-from ttpfl.core import rates_file, rates_text
+from ttpfl.core import rates_file, rates_text, selection
 from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.label_prior import LABEL_PRIOR
-from ttpfl.core.network import ModuleSpec, describe, fingerprint, in_log_domain, prior_spec, weights_hash
+from ttpfl.core.network import ModuleSpec, describe, fingerprint, in_log_domain, weights_hash
 from ttpfl.core.privacy_record import Account, together
 from ttpfl.core.rates_fit import check_fits, check_prior
+from ttpfl.core.selection import Granularity, Only
 from ttpfl.errors import RatesError, RatesFileError
 from ttpfl.util.settings_kit import one_of
 
@@ -26,20 +27,10 @@ OTHER_WEIGHTS = (
     "compare results with and without adaptation"
 )
 
-Granularity = Literal["tensor", "layer", "block", "kind"]
-Only = Literal["params", "stats", "prior"]
 Mode = Literal["batch", "online"]
 Variance = Literal["linear", "log"]
-GRANULARITIES, MODES = one_of(*get_args(Granularity)), one_of(*get_args(Mode))
+MODES = one_of(*get_args(Mode))
 VARIANCES = one_of(*get_args(Variance))
-ONLY = one_of(*get_args(Only), None)
-
-_GROUP_OF: dict[str, Callable[[ModuleSpec], str]] = {
-    "tensor": lambda spec: spec.name,
-    "layer": lambda spec: spec.layer,
-    "block": lambda spec: spec.block,
-    "kind": lambda spec: spec.kind,
-}
 
 
 @dataclass(eq=False, repr=False)
@@ -67,6 +58,7 @@ class Rates:
     fingerprint: str = ""  # of the architecture
     weights_hash: str = ""  # of the weights the rates were learned for
     prior: tuple[float, ...] = ()  # see `label_prior`; empty without it
+    head: str | None = None  # name of the last layer, if known
     learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
     account: Account = field(default_factory=Account)  # privacy spent to learn them
 
@@ -78,42 +70,37 @@ class Rates:
         only: Only | None = None,
         variance: Variance = "linear",
         prior: Sequence[float] = (),
+        head: str | None = None,
     ) -> Self:
         """Rates of zero for every module of `model` that is not frozen: nothing adapts yet.
 
         Args:
             model: any network.
             granularity: one rate per "tensor" (the paper), "layer", "block" or "kind".
-            only: "params" has learnable tensors alone, "stats" running statistics, "prior" the label prior.
+            only: "params" has learnable tensors alone, "stats" running statistics, "prior" the label prior;
+                "head" the last layer and the label prior, "forward" running statistics, too.
             variance: how variances move: "linear" (the paper), or "log": positive for any rate.
             prior: soft counts of each class to assume before a client's first sample, in the proportions of
                 the source clients. They add a rate for the label prior; not in the paper.
+            head: name of the last layer; the last linear layer of the network if None.
 
         >>> Rates.zeros(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), only="stats").names
         ('1.running_mean', '1.running_var')
         """
-        GRANULARITIES.check(RatesError, granularity=granularity)
-        ONLY.check(RatesError, only=only)
+        selection.GRANULARITIES.check(RatesError, granularity=granularity)
+        selection.ONLY.check(RatesError, only=only)
         VARIANCES.check(RatesError, variance=variance)
-        specs = describe(model)
-        statistic = {None: (True, False), "stats": (True,), "params": (False,), "prior": ()}[only]
-        modules = tuple(spec for spec in specs if not spec.frozen and spec.statistic in statistic)
-        if prior and only in (None, "prior"):
-            modules += (prior_spec(len(prior)),)
-        if not modules:
-            selection = f" with only={only!r}" if only else ""
-            reason = "every parameter is frozen and there are no running statistics"
-            if only == "prior":
-                reason = "pass prior=, soft counts of the source clients"
-            raise RatesError(f"{type(model).__name__} has nothing to adapt{selection}: {reason}")
-        groups = dict.fromkeys(map(_GROUP_OF[granularity], modules))
+        head = selection.head_of(model, head, only)
+        modules = selection.selected(model, only, prior, head)
+        groups = selection.grouped(modules, granularity)
         return cls(
             values=torch.zeros(len(groups), dtype=torch.float32),
             modules=in_log_domain(modules) if variance == "log" else modules,
             granularity=granularity,
             only=only,
             prior=tuple(map(float, prior)) if modules[-1].name == LABEL_PRIOR else (),
-            fingerprint=fingerprint(model, specs),
+            head=head,
+            fingerprint=fingerprint(model, describe(model)),
             weights_hash=weights_hash(model),
         )
 
@@ -127,16 +114,26 @@ class Rates:
         return replace(self, modules=in_log_domain(self.modules))
 
     @property
+    def cost(self) -> float:
+        """Expected cost of personalising a batch, in plain forward passes of the model.
+
+        Modules with a rate of zero cost nothing. Small networks cost more: see `benchmarks/method_costs.py`.
+
+        >>> rates = Rates.zeros(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), only="head")
+        >>> rates.cost, rates.with_values(torch.ones(2)).cost
+        (1.0, 1.1)
+        """
+        rates = self.by_module()
+        return selection.expected_cost((spec for spec in self.modules if rates[spec.name] != 0), self.head)
+
+    @property
     def groups(self) -> dict[str, tuple[ModuleSpec, ...]]:
         """Modules that share a rate, by the name of the rate, in the order of `values`.
 
         >>> [spec.kind for spec in Rates.zeros(nn.Linear(3, 2), granularity="layer").groups["weight"]]
         ['linear.weight']
         """
-        grouped: dict[str, list[ModuleSpec]] = {}
-        for spec in self.modules:
-            grouped.setdefault(_GROUP_OF[self.granularity](spec), []).append(spec)
-        return {name: tuple(specs) for name, specs in grouped.items()}
+        return selection.grouped(self.modules, self.granularity)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -261,8 +258,8 @@ class Rates:
             VARIANCES.check(RatesError, variance=variance)
             if variance == "log":
                 rates.modules = in_log_domain(rates.modules)
-            GRANULARITIES.check(RatesError, granularity=rates.granularity)
-            ONLY.check(RatesError, only=rates.only)
+            selection.GRANULARITIES.check(RatesError, granularity=rates.granularity)
+            selection.ONLY.check(RatesError, only=rates.only)
             MODES.check(RatesError, mode=rates.mode)
             check_prior(rates.checked().modules, rates.prior)
         except RatesError as error:
@@ -284,12 +281,15 @@ class Rates:
         0      0.bias    linear.bias    -0.25           ###|
         1      1.weight  linear.weight  +0                 |
         1      1.bias    linear.bias    +1                 |############
+        a batch costs about 4 forward passes
         """
-        return rates_text.listing(self.groups, self.values)
+        return f"{rates_text.listing(self.groups, self.values)}\n{rates_text.price(self.cost)}"
 
     def __str__(self) -> str:
         heading = f"{len(self.values)} rates, one per {self.granularity}, refined in {self.mode} mode"
-        return f"{heading}\n{rates_text.summary(self.modules, self.by_module())}"
+        return (
+            f"{heading}; {rates_text.price(self.cost)}\n{rates_text.summary(self.modules, self.by_module())}"
+        )
 
     def __repr__(self) -> str:
         return f"<Rates: {len(self.values)} per {self.granularity}, {self.mode} mode>"

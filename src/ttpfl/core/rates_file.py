@@ -38,6 +38,7 @@ def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[
     values = fields["values"].detach().to("cpu", torch.float32).contiguous()
     card: dict[str, Any] = {name: fields[name] for name in (*_RATES_FIELDS, "variance")}
     card |= {"prior": list(fields["prior"])} if fields["prior"] else {}
+    card |= {"head": fields["head"]} if fields["head"] is not None else {}
     card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(names)}
     card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in fields["modules"]]
     card["account"] = fields["account"].of(values).as_json()
@@ -84,6 +85,9 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
     variance = "linear" if card["version"] == _LINEAR_ONLY else card["variance"]
     fields = {"values": values, "modules": modules, "account": account, "variance": variance}
     fields["prior"] = tuple(map(float, card.get("prior", ())))
+    fields["head"] = card.get("head")
+    if not isinstance(fields["head"], str | None):
+        raise RatesFileError(f"has a last layer that is no name: {fields['head']!r:.40}")
     return fields | {name: card[name] for name in _RATES_FIELDS}
 
 

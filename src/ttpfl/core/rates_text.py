@@ -35,6 +35,15 @@ def listing(groups: Mapping[str, Sequence[ModuleSpec]], values: Tensor) -> str:
     return _aligned([["block", "name", "kind", "rate", ""], *rows])
 
 
+def price(cost: float) -> str:
+    """What it costs to personalise a batch.
+
+    >>> price(1.0), price(1.1)
+    ('a batch costs about 1 forward pass', 'a batch costs about 1.1 forward passes')
+    """
+    return f"a batch costs about {cost:g} forward pass{'' if cost == 1 else 'es'}"
+
+
 def _shared(values: Iterable[str]) -> str:
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else "*"

@@ -71,10 +71,18 @@ class Runner:
         self._layouts: dict[Kind, Layout] = {}  # the first that works
         self._effects = _SideEffects(model) if without_traces else None
 
-    def plain(self, inputs: Inputs) -> Tensor:
-        """Compute the logits with the model's own operations: the same bits as calling the model directly."""
+    def plain(self, inputs: Inputs, before_attempt: Callable[[], None] = lambda: None) -> Tensor:
+        """Compute the logits with the model's own operations: the same bits as calling the model directly.
+
+        `before_attempt` is called before the pass in each layout that is tried.
+        """
         self.rehearse(inputs)
-        return self._run(PLAIN, inputs, nullcontext)
+
+        def overrides(layout: Layout) -> AbstractContextManager[None]:
+            before_attempt()
+            return nullcontext()
+
+        return self._run(PLAIN, inputs, overrides)
 
     def rehearse(self, inputs: Inputs) -> None:
         """Detect side effects, unless they are already known.

@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ttpfl.core.direction import DirectionCache, Objective, entropy
+from ttpfl.core.direction import Objective, entropy
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.inputs import all_finite
 from ttpfl.core.label_prior import LABEL_PRIOR, effective_counts
+from ttpfl.core.last_layer import last_layer
 from ttpfl.core.learning import Adaptation, Loss, checked_pair, cross_entropy
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.rates import MODES, Mode, Rates
@@ -83,3 +85,12 @@ def class_count(twin: Twin, batch: Any) -> int | None:
         logits = twin.fast(inputs)
     classes = logits.ndim == 2 and logits.shape[1] > 1 and labels.ndim == 1 and not labels.is_floating_point()
     return logits.shape[1] if classes else None
+
+
+def head_name(twin: Twin, batch: Any) -> str | None:
+    """Name of the last layer: the linear layer whose output is the logits of this batch, if there is one."""
+    inputs, _ = checked_pair(batch)
+    with isolated(), torch.no_grad():
+        twin.runner.rehearse(inputs)
+        found = last_layer(twin.model, lambda: twin.plain(inputs))
+    return None if found is None else found.name

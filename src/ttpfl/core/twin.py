@@ -3,8 +3,6 @@
 All passes use the twin, so the user's model is never changed.
 """
 
-import copy
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,12 +15,13 @@ from torch import Tensor, nn
 from ttpfl.core.convolution import Narrow, Taps, part_that_sees_data
 from ttpfl.core.inputs import Inputs
 from ttpfl.core.label_prior import LABEL_PRIOR, with_offset
-from ttpfl.core.network import ModuleSpec, configuration, uncompiled, weights_hash
+from ttpfl.core.last_layer import Call, owner_of
+from ttpfl.core.network import ModuleSpec, configuration, weights_hash
 from ttpfl.core.outputs import Readout
+from ttpfl.core.private_copy import private_copy
 from ttpfl.core.runner import Place, Runner, contiguous
 from ttpfl.core.statistics import StatisticsRule, rule_for
 from ttpfl.core.torch_overrides import DIFFERENTIABLE_STATISTICS, channels_last
-from ttpfl.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,16 @@ class Moved:
 
 @dataclass
 class PassRecord:
-    """What to record during a pass: batch statistics by buffer, and the windows of kernels that were used."""
+    """What to record in a pass: batch statistics by buffer, windows of kernels, calls of the last layer."""
 
     statistics: dict[str, list[Tensor]]
     windows: set[tuple[str, Taps]] = field(default_factory=set)
+    calls: list[Call] = field(default_factory=list)
 
     def clear(self) -> None:
         """Discard what a failed pass recorded."""
         self.windows.clear()
+        self.calls.clear()
         for values in self.statistics.values():
             values.clear()
 
@@ -99,6 +100,9 @@ class Twin:
         self.device = next(iter(self.tensors.values()), torch.empty(0)).device
         self._places = _places(self.model, {name: originals[name] for name in self.specs})
         self._windows: dict[tuple[str, Taps], Tensor] = {}
+        learnable = [name for name, spec in self.specs.items() if not spec.statistic]
+        self.last_layer = owner_of(self.model, learnable)
+        """The layer of all learnable tensors that move, if it may be the last one of the model."""
         self.runner = Runner(self.model, self.readout, without_traces=True)
         for name in ("content", "in_channels_last"):
             self.__dict__.pop(name, None)
@@ -136,12 +140,19 @@ class Twin:
             self._windows[name, taps] = window.requires_grad_(name in self.specs)
         return self._windows[name, taps]
 
-    def plain(self, inputs: Inputs, moved: Moved | None = None) -> Tensor:
+    @property
+    def keeps_features(self) -> bool:
+        """Whether nothing before the last layer moves."""
+        if any(spec.statistic for spec in self.specs.values()):
+            return False
+        return not self.specs or self.last_layer is not None
+
+    def plain(self, inputs: Inputs, moved: Moved | None = None, record: PassRecord | None = None) -> Tensor:
         """Compute the logits with the model's own operations: equal tensors give equal bits."""
         self.runner.rehearse(inputs)  # detects writes to buffers before anything is moved
-        moved = moved or Moved()
-        with self._holding(moved):
-            return with_offset(self.runner.plain(inputs), moved.offset)
+        moved, record = moved or Moved(), record or PassRecord({})
+        with self._holding(moved), self._watching(record):
+            return with_offset(self.runner.plain(inputs, record.clear), moved.offset)
 
     def fast(self, inputs: Inputs, moved: Moved | None = None, record: PassRecord | None = None) -> Tensor:
         """Compute the logits as fast as possible, differentiable in everything that moves.
@@ -152,8 +163,34 @@ class Twin:
             self.runner.takes_channels_last(inputs)  # as in `plain`, before anything is moved
         moved, record = moved or Moved(), record or PassRecord({})
         narrow = self._narrow(moved, record.windows)
-        with self._holding(Moved(moved.whole)), _watching(self.model, record.statistics):
+        with self._holding(Moved(moved.whole)), self._watching(record):
             logits = self.runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, record.clear)
+        return with_offset(logits, moved.offset)
+
+    def first(self, inputs: Inputs, record: PassRecord) -> Tensor:
+        """Compute the logits of the model's own tensors; differentiable if more than the last layer is to be.
+
+        Without gradients, `plain` is faster than `fast` if the images already have the fast layout.
+        """
+        learnable = any(not spec.statistic for spec in self.specs.values())
+        fast = not self.keeps_features and not inputs.in_channels_last
+        if fast or (learnable and self.last_layer is None):
+            return self.fast(inputs, record=record)
+        return self.plain(inputs, record=record)
+
+    def again(self, inputs: Inputs, moved: Moved, logits: Tensor, features: Tensor | None) -> Tensor:
+        """`plain` with moved tensors; without a second pass if nothing before the last layer moves.
+
+        Args:
+            inputs: arguments of the model.
+            moved: the moved tensors.
+            logits: the result of `plain` with the model's own tensors.
+            features: what the last layer received in that pass, if it moves.
+        """
+        if not self.keeps_features:
+            return self.plain(inputs, moved)
+        if self.last_layer is not None and features is not None:
+            logits = self.last_layer.logits(features, moved.whole)
         return with_offset(logits, moved.offset)
 
     def state_dict(self, moved: Moved) -> dict[str, Any]:
@@ -180,6 +217,20 @@ class Twin:
                 store[key] = original
             for name, taps, window in windows:
                 taps.of(self.tensors[name]).copy_(window.detach())
+
+    @contextmanager
+    def _watching(self, record: PassRecord) -> Iterator[None]:
+        """While open, record batch statistics, one entry per layer call, and calls of the last layer."""
+        recorded = record.statistics
+        with ExitStack() as hooks:
+            if self.last_layer is not None:
+                hooks.enter_context(self.last_layer.watching(record.calls))
+            for path, layer in self.model.named_modules() if recorded else ():
+                rule, prefix = rule_for(layer), f"{path}." if path else ""
+                if rule and any(prefix + buffer in recorded for buffer in rule.buffers):
+                    hook = partial(_record_statistics, rule, prefix, recorded)
+                    hooks.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
+            yield
 
     def _narrow(self, moved: Moved, used: set[tuple[str, Taps]]) -> Narrow:
         names = {id(parameter): name for name, parameter in self.parameters.items()}
@@ -216,18 +267,6 @@ def _places(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, list[P
     return {name: places[id(tensor)] for name, tensor in tensors.items()}
 
 
-@contextmanager
-def _watching(model: nn.Module, recorded: dict[str, list[Tensor]]) -> Iterator[None]:
-    """While open, record the batch statistics of each buffer in `recorded`, one entry per layer call."""
-    with ExitStack() as hooks:
-        for path, layer in model.named_modules() if recorded else ():
-            rule, prefix = rule_for(layer), f"{path}." if path else ""
-            if rule and any(prefix + buffer in recorded for buffer in rule.buffers):
-                hook = partial(_record_statistics, rule, prefix, recorded)
-                hooks.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
-        yield
-
-
 @torch.no_grad()
 def _record_statistics(
     rule: StatisticsRule,
@@ -241,30 +280,3 @@ def _record_statistics(
     for buffer, value in zip(rule.buffers, rule.compute(layer, x.detach()) or (), strict=False):
         if prefix + buffer in recorded:
             recorded[prefix + buffer].append(value)
-
-
-def private_copy(model: nn.Module) -> nn.Module:
-    """Copy a model deeply, without gradients and without `torch.compile`.
-
-    Compiled code assumes constant weights: it would be compiled again for the moved weights of every pass.
-    """
-    model = uncompiled(model)
-    memo: dict[int, Any] = {}
-    with torch.inference_mode(False), torch.no_grad():
-        for parameter in model.parameters():
-            copied = nn.Parameter(parameter.clone(), requires_grad=False)
-            copied.__dict__.update(parameter.__dict__)
-            memo[id(parameter)] = copied
-        memo.update((id(buffer), buffer.clone()) for buffer in model.buffers())
-        for layer in model.modules():
-            # Most of a layer is empty dictionaries of hooks, which deepcopy copies slowly.
-            empty = (v for v in vars(layer).values() if type(v) is OrderedDict and not v)
-            memo.update((id(hooks), OrderedDict()) for hooks in empty)
-            memo[id(getattr(layer, "_compiled_call_impl", None))] = None  # of layer.compile()
-        try:
-            return copy.deepcopy(model, memo)
-        except Exception as error:
-            raise ModelError(
-                f"the model ({type(model).__name__}) cannot be copied: {error}. Pass the plain nn.Module, "
-                "not a distributed wrapper, and keep computed tensors, locks and open files out of attributes"
-            ) from error

@@ -27,7 +27,7 @@ ENTRY = {"label": str, "method": str, "config": dict, "rates": dict}
 BASE = "paper"  # the default preset, which every recipe has
 COMPARISON, TOY = "comparison", "toy"
 KINDS = (COMPARISON, TOY)
-ANY_OPTIMIZER = ("batch_size", "eval_every", "mode", "only", "prior")
+ANY_OPTIMIZER = ("batch_size", "eval_every", "mode", "only", "prior", "budget")
 """Settings of rate learning that do not depend on the optimizer."""
 TOY_KEYS = ("title", "question", "kind", "seeds", "paper")
 
@@ -131,7 +131,8 @@ class Recipe:
             shared = {name: value for name, value in sections["learn"].items() if name in ANY_OPTIMIZER}
             sections = {**sections, "learn": shared}
         tree = merged(sections, entry.rates)
-        return Config.of(merged(tree, {} if kind == "all" else {"learn": {"only": kind}}), seed)
+        selection = {} if kind == "all" else {"learn": {"only": kind, "budget": None}}
+        return Config.of(merged(tree, selection), seed)
 
     @property
     def hash(self) -> str:

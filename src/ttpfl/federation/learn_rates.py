@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from ttpfl.core.direction import DirectionCache, Objective, entropy
+from ttpfl.core.direction import Objective, entropy
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.inputs import Client
 from ttpfl.core.learning import Loss, cross_entropy
 from ttpfl.core.outputs import Readout
@@ -38,6 +39,7 @@ def learn_rates(
     *,
     optimizer: str | None = None,
     prior: bool = False,
+    budget: float | None = None,
     check: bool = True,
     progress: Callable[[dict[str, Any]], object] | None = None,
     logits: Readout | None = None,
@@ -46,9 +48,8 @@ def learn_rates(
 ) -> Rates:
     """Learn rates for `model` over source clients. Nothing needs to be tuned.
 
-    Each round, clients report their loss after adaptation and its slope in every rate. The server takes a
-    trust-region step, as far as it helps held-out clients. Learning ends by itself. The first client that
-    fails ends the run with its error; `ttpfl.federation.learn` leaves it out instead.
+    Each round, clients report their loss and its slope in every rate, and the server takes a trust-region
+    step. The first client that fails ends the run; `ttpfl.federation.learn` leaves it out instead.
 
     Args:
         model: The global model; it is not changed.
@@ -64,6 +65,7 @@ def learn_rates(
         cache: Keeps directions between rounds; a new one of 1 GiB if None.
         optimizer: "trust-region", or "sgd": the paper's algorithm. If None, SGD if `lr` is set.
         prior: Learn a rate for the label prior, too, if there are classes. Not with SGD.
+        budget: Most forward passes that personalising a batch may cost: it chooses the modules.
         check: With SGD, if the result is worse than no adaptation, warn and return the best earlier rates.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
         logits: Maps the model's output to logits.
@@ -78,18 +80,19 @@ def learn_rates(
     """
     clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
-    how = {"optimizer": optimizer, "prior": prior, "lr": lr, "mode": mode}
+    how = {"optimizer": optimizer, "prior": prior, "budget": budget, "lr": lr, "mode": mode}
     settings = _settings(clients, **counts, **how, seed=seed, check=check)
     run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
-    result = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
-    return result.with_values(result.values, learned=_recorded(result, settings))
+    return _recorded(run(callbacks=[] if progress is None else [_Progress(progress)]).rates, settings)
 
 
-def _recorded(rates: Rates, settings: LearnSettings) -> Record:
-    """What to record in the rates: the settings without those that only `federation.learn` has."""
+def _recorded(rates: Rates, settings: LearnSettings) -> Rates:
+    """The rates with a record of their settings, without those that only `federation.learn` has."""
     learned = {name: rates.learned[name] for name in _RECORDED if name in rates.learned}
     learned |= {name: int(getattr(settings, name)) for name in _SETTINGS} | {"optimizer": settings.optimizer}
-    return learned | ({} if settings.lr is None else {"lr": float(settings.lr)})
+    learned |= {} if settings.budget is None else {"budget": float(settings.budget)}
+    learned |= {} if settings.lr is None else {"lr": float(settings.lr)}
+    return rates.with_values(rates.values, learned=learned)
 
 
 def _settings(clients: Sequence[Client] | Mapping[str, Client], **values: Any) -> LearnSettings:

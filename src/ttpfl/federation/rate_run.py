@@ -13,15 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl._version import __version__
-from ttpfl.core.direction import DirectionCache, Objective, entropy
+from ttpfl.core.direction import Objective, entropy
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.learning import Loss, cross_entropy
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.network import model_hash, weights_hash
 from ttpfl.core.outputs import Readout
 from ttpfl.core.privacy_record import Account
-from ttpfl.core.rates import Only, Rates
+from ttpfl.core.rates import Rates
 from ttpfl.core.rates_check import Candidate, Verdict, returnable, verdict
-from ttpfl.core.slopes import class_count
+from ttpfl.core.selection import Only, no_last_layer
+from ttpfl.core.slopes import class_count, head_name
 from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
 from ttpfl.federation.checkpoints.callbacks import Callback, Keeping, RunInfo
@@ -110,17 +112,22 @@ class RateRun:
     @cached_property
     def initial(self) -> Rates:
         """The rates to start from."""
-        classes = self._classes() if self.settings.prior and self.rates is None else None
-        return first_rates(self.model, self.settings, self.rates, classes)
+        settings, needs_head = self.settings, self.settings.selection in ("head", "forward")
+        seen = self._seen() if self.rates is None and (settings.prior or needs_head) else None
+        classes, head = seen or (None, None)
+        if seen is not None and needs_head and head is None:
+            raise FederationError(f"no linear layer returned the logits. {no_last_layer(settings.selection)}")
+        return first_rates(self.model, settings, self.rates, classes, head)
 
-    def _classes(self) -> int | None:
-        """Number of classes, from the first client that can be read."""
+    def _seen(self) -> tuple[int | None, str | None] | None:
+        """Number of classes and name of the last layer, from the first client that can be read."""
         twin = Twin(self.model, (), readout=self.logits)
         for client in range(len(self._pool)):
             try:
                 data = validation_data(self._pool, client, self.settings)
                 with batches_of(client, data, self.settings) as batches:
-                    return class_count(twin, next(iter(batches)))
+                    batch = next(iter(batches))
+                    return class_count(twin, batch), head_name(twin, batch)
             except Exception as error:  # the run itself reports it, or leaves the client out
                 log.debug("client %d cannot be read: %s", client, error)
         return None
@@ -261,20 +268,27 @@ class RateRun:
         return verdict(self._last(state), earlier, total), min(clients)
 
 
-def first_rates(model: nn.Module, settings: LearnSettings, rates: Rates | None, classes: int | None) -> Rates:
+def first_rates(
+    model: nn.Module,
+    settings: LearnSettings,
+    rates: Rates | None,
+    classes: int | None,
+    head: str | None = None,
+) -> Rates:
     """The rates to start from, checked against the settings and the model.
 
     Zeros by default: a search moves variances in the log domain, where the loss has no cliffs, and the label
-    prior, if the number of classes is known.
+    prior, if the number of classes is known. `head` is the name of the last layer, if known.
     """
-    only = settings.only
     if rates is None:
-        chosen = None if only in (None, "all") else cast(Only, only)
+        chosen = None if settings.selection == "all" else cast(Only, settings.selection)
         prior = [0.0] * classes if settings.prior and classes else []
-        return Rates.zeros(model, "tensor", chosen, "log" if settings.searches else "linear", prior)
+        return Rates.zeros(model, "tensor", chosen, "log" if settings.searches else "linear", prior, head)
+    only = settings.only if settings.budget is None else settings.selection
     if only not in (None, rates.only or "all"):
+        asked = "only is" if settings.budget is None else f"budget={settings.budget:g} means"
         raise FederationError(
-            f"only is {only!r}, but the initial rates are for {rates.only or 'all'!r}: leave out either"
+            f"{asked} {only!r}, but the initial rates are for {rates.only or 'all'!r}: leave out either"
         )
     rates.checked().check_fits(model)
     # Zeros mean the same in both domains.

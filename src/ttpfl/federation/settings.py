@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+from ttpfl.core.levels import BUDGET, level_within
 from ttpfl.errors import FederationError
 from ttpfl.federation.privacy.accountant import check_delta
 from ttpfl.util.settings_kit import (
@@ -168,9 +169,10 @@ class LearnSettings(RunSettings):
     )
     only: str | None = choice(
         None,
-        "which modules get rates: all, params, stats or prior; default: as in --rates, else all",
-        one_of("all", "params", "stats", "prior"),
+        "modules with rates: all, params, stats, prior, head or forward; default: as in --rates, else all",
+        one_of("all", "params", "stats", "prior", "head", "forward"),
     )
+    budget: float | None = choice(None, "limit the cost of a batch: 1.1, 2 or 4 forward passes", BUDGET)
     prior: bool = choice(
         False, "learn a rate for the label prior, too; not with sgd, params or stats", BOOLEAN
     )
@@ -209,6 +211,12 @@ class LearnSettings(RunSettings):
         """Whether the server searches with the clients' slopes, instead of averaging their rates."""
         return self.optimizer == TRUST_REGION
 
+    @property
+    def selection(self) -> str:
+        """The modules that get rates: those of `only`, or the best that `budget` allows."""
+        level = self.only if self.budget is None else level_within(self.budget)
+        return level or "all"
+
     def defaults(self) -> "LearnSettings":
         """The defaults of the chosen optimizer."""
         return LearnSettings(optimizer=self.optimizer)
@@ -231,7 +239,11 @@ class LearnSettings(RunSettings):
             )
         chosen = self.optimizer or (SGD if given or private else TRUST_REGION)
         rounds, lr = (200, 0.1) if chosen == SGD else (25, None)
-        possible = chosen != SGD and self.only in (None, "all", "prior")
+        if self.budget is not None and self.only is not None:
+            raise FederationError(
+                f"budget={self.budget:g} and only={self.only!r} both choose the modules: leave out either"
+            )
+        possible = chosen != SGD and self.selection not in ("params", "stats")
         if self.prior and not possible:
             raise FederationError(
                 f"prior=True is not possible with optimizer={chosen!r}, only={self.only!r}: use prior=False"

@@ -64,7 +64,7 @@ class Task:
     fingerprint: str
     """Fingerprint of the model's architecture."""
     rates: dict[str, Any]
-    """For learning: granularity and `only`."""
+    """For learning: granularity, `only`, and what belongs to them."""
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ def _learn(spec: RunSpec, grid: Grid, model: nn.Module, card: dict[str, Any], id
     start = first_rates(model, settings, loaded, outputs_in(card))
     rates: dict[str, Any] = {name: getattr(start, name) for name in ("granularity", "only", "variance")}
     rates["classes"] = len(start.prior)
+    rates |= {"head": start.head} if start.only in ("head", "forward") else {}
     largest = LARGEST_SLOPE if settings.searches else spec.largest
     carrier = _Carrier(spec, grid, model, card, rates, largest, identities)
     learn(model, carrier.sites, settings, rates=start, **carrier.options)

@@ -6,7 +6,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from ttpfl.core.direction import DirectionCache, entropy
+from ttpfl.core.direction import entropy
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.learning import cross_entropy
 from ttpfl.core.rates import Rates
 from ttpfl.core.twin import Twin
@@ -99,7 +100,12 @@ def _make_work(
 ) -> tuple[Work, int]:
     """The work of a task, and the length of its vectors."""
     if isinstance(settings, LearnSettings):
-        options = (rates.get("only"), rates.get("variance", "linear"), _unknown_prior(rates))
+        options = (
+            rates.get("only"),
+            rates.get("variance", "linear"),
+            _unknown_prior(rates),
+            rates.get("head"),
+        )
         zeros = Rates.zeros(model, rates.get("granularity", "tensor"), *options)
         twin, cache = Twin(model, zeros.modules), DirectionCache(DIRECTIONS, keep="first")
         work = RatesWork(twin, zeros, client_pool, settings, cache, entropy, cross_entropy)

@@ -20,9 +20,10 @@ from ttpfl._moved import renamed
 from ttpfl.core.direction import check_finite
 from ttpfl.core.inputs import Inputs, all_finite, checked
 from ttpfl.core.outputs import logits_of
+from ttpfl.core.private_copy import private_copy
 from ttpfl.core.rates import Rates
 from ttpfl.core.runner import Runner
-from ttpfl.core.twin import isolated, private_copy
+from ttpfl.core.twin import isolated
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.methods.normalisation import BatchNorm, BatchNormCall, in_place_of_torch
 from ttpfl.util.settings_kit import Rule, check_fields, check_known, find

@@ -58,8 +58,8 @@ def upgraded(identity: dict[str, Any]) -> dict[str, Any]:
     {'local_epochs': 2, 'objective': 'ttpfl.entropy', 'loss': 'own.losses.focal'}
     """
     named = with_new_names(identity)
-    if named.get("kind") == "learn":  # of a version without other optimizers and without the label prior
-        named = {"optimizer": SGD, "prior": False, **named}
+    if named.get("kind") == "learn":  # of a version without these settings
+        named = {"optimizer": SGD, "prior": False, "budget": None, **named}
     return {
         key: _without_module(value) if key in FUNCTIONS and isinstance(value, str) else value
         for key, value in named.items()

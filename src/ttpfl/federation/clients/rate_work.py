@@ -8,7 +8,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ttpfl.core.direction import DirectionCache, Objective
+from ttpfl.core.direction import Objective
+from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.divergence import check_loss
 from ttpfl.core.inputs import Client, client_batches
 from ttpfl.core.learning import Loss, adapted_tally, refine
