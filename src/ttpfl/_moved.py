@@ -68,6 +68,7 @@ def redirect_old_imports() -> None:
 
 
 RENAMED = {
+    "core.direction": {"DirectionCache": "ttpfl.DirectionCache"},
     "core.health": {"Figures": "HealthFigures"},
     "core.rates": {"average_rates": "ttpfl.average_rates"},
     "data": {

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ttpfl._moved import renamed
 from ttpfl.core.convolution import Taps
 from ttpfl.core.inputs import Inputs, all_finite, first_bad
 from ttpfl.core.label_prior import LABEL_PRIOR, predicted
@@ -227,3 +228,6 @@ def velocity(twin: Twin, name: str, change: Change, moved: Tensor) -> Tensor:
     """Derivative of a moved tensor in its rate; `moved` is its value."""
     in_log_domain = name != LABEL_PRIOR and twin.specs[name].log_domain
     return slope_in_log_domain(moved, change.value) if in_log_domain else change.value
+
+
+__getattr__ = renamed(__name__)
