@@ -26,7 +26,7 @@ from ttpfl.federation import LearnSettings
 from ttpfl.flower import loopback
 from ttpfl.flower.create import create
 from ttpfl.flower.folder import Federation
-from ttpfl.flower.run_spec import Order
+from ttpfl.flower.run_spec import RunSpec
 from ttpfl.flower.submit import carry_out
 from ttpfl.models import build
 from ttpfl.models.files import save_model
@@ -87,7 +87,7 @@ def measure(home: Path, rounds: int, optimizer: str) -> dict[str, Any]:
     save_model(home / "model.safetensors", model, build=BUILD)
     out = home / "run"
     settings = LearnSettings(optimizer=optimizer, rounds=rounds, batch_size=10)
-    order = Order("learn", str(home / "model.safetensors"), str(out), SITES, vars(settings))
+    spec = RunSpec("learn", str(home / "model.safetensors"), str(out), SITES, vars(settings))
     marks: list[int] = []
 
     def total() -> int:
@@ -104,7 +104,7 @@ def measure(home: Path, rounds: int, optimizer: str) -> dict[str, Any]:
         time.sleep(20)
         idle = (total() - before[1]) / (time.monotonic() - before[0]) / len(SITES)
         begin = total()
-        carry_out(federation, order, watch)
+        carry_out(federation, spec, watch)
         watch()
     finally:
         loopback.down(federation)

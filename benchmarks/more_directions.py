@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from learning.problems import PROBLEMS, Client, Folders
 from ttpfl.core.direction import entropy
-from ttpfl.core.label_prior import effective_counts, prior_direction
+from ttpfl.core.label_prior import prior_direction, weighted_prediction
 from ttpfl.federation.server.credibility import assumed_counts
 from ttpfl.federation.server.robust import Average
 
@@ -88,8 +88,8 @@ def assumed_of(layer: nn.Linear, clients: Sequence[list[tuple[Tensor, Tensor]]])
     """The counts of the label prior."""
     with torch.no_grad():
         rows = [torch.cat([layer(features).softmax(1) for features, _ in client]) for client in clients]
-    counts = torch.stack([effective_counts(row) for row in rows])
-    return assumed_counts(counts, torch.tensor([len(row) for row in rows]), Average()).tolist()
+    means = torch.stack([weighted_prediction(row) for row in rows])
+    return assumed_counts(means, torch.tensor([len(row) for row in rows]), Average()).tolist()
 
 
 def prepared(

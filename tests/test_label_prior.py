@@ -12,10 +12,10 @@ from torch.nn import functional as F
 import ttpfl
 from tests.helpers.networks import batches, make, some_rates
 from tests.helpers.untouched import untouched
-from ttpfl.core.label_prior import LABEL_PRIOR, SMOOTHING, effective_counts, predicted, prior_direction
+from ttpfl.core.label_prior import LABEL_PRIOR, SMOOTHING, predicted, prior_direction, weighted_prediction
 from ttpfl.core.learning import adapted_tally
 from ttpfl.core.rates import Rates
-from ttpfl.core.slopes import class_count, mean_slope, predictions
+from ttpfl.core.slopes import class_count, mean_prediction, mean_slope
 from ttpfl.core.twin import Twin
 
 UNIFORM = [10.0] * 4
@@ -136,25 +136,25 @@ def test_the_slope_of_the_prior_in_closed_form() -> None:
 def test_the_predictions_of_a_client() -> None:
     model, data = make("mlp").eval(), batches("mlp", 3)
     rates = Rates.zeros(model, prior=[0.0] * 5)
-    found = predictions(Twin(model, rates.modules), rates, data)
+    found = mean_prediction(Twin(model, rates.modules), rates, data)
     with torch.no_grad():
         expected = torch.cat([model(x).softmax(1) for x, _ in data])
     torch.testing.assert_close(found / found.sum(), expected.mean(0), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(found, effective_counts(expected).float(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(found, weighted_prediction(expected).float(), rtol=1e-4, atol=0)
 
 
-def test_effective_counts_of_labels_are_their_number() -> None:
-    """Certain predictions are labels, up to the bias of a variance."""
+def test_a_certain_prediction_is_worth_one_label() -> None:
+    """Up to the bias of a variance."""
     labels = torch.randint(4, (500,), generator=torch.Generator().manual_seed(0))
-    counts = effective_counts(F.one_hot(labels, 4).float())
-    torch.testing.assert_close(counts, torch.bincount(labels).double(), rtol=0.01, atol=0)
+    mean = weighted_prediction(F.one_hot(labels, 4).float())
+    torch.testing.assert_close(mean, torch.bincount(labels).double() / 500, rtol=0.01, atol=0)
 
 
 @pytest.mark.parametrize("rows", [[[0.5, 0.5]], [[0.5, 0.5]] * 3, [[1.0, 0.0]] * 3, [[1.0, 0.0]]])
-def test_effective_counts_are_finite(rows: list[list[float]]) -> None:
-    counts = effective_counts(torch.tensor(rows))
-    assert counts.isfinite().all()
-    torch.testing.assert_close(counts / counts.sum(), torch.tensor(rows[0]).double())
+def test_weighted_predictions_are_finite(rows: list[list[float]]) -> None:
+    mean = weighted_prediction(torch.tensor(rows))
+    assert mean.isfinite().all()
+    torch.testing.assert_close(mean / mean.sum(), torch.tensor(rows[0]).double())
 
 
 def test_rates_with_a_prior_go_through_a_file(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttpfl.core.label_prior import effective_counts
+from ttpfl.core.label_prior import weighted_prediction
 from ttpfl.federation.server.credibility import FEWEST, MOST, assumed_counts
 from ttpfl.federation.server.robust import Average
 
@@ -13,12 +13,12 @@ MEAN = Average()
 
 
 def drawn(concentration: float, clients: int, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Effective counts of labels of clients whose class frequencies follow a Dirichlet distribution."""
+    """Mean labels of clients whose class frequencies follow a Dirichlet distribution."""
     torch.manual_seed(seed)
     base = torch.tensor([0.4, 0.3, 0.2, 0.1])
     frequencies = torch.distributions.Dirichlet(concentration * base).sample((clients,))
     labels = torch.distributions.Categorical(frequencies[:, None]).sample((samples,)).reshape(samples, -1).T
-    rows = torch.stack([effective_counts(F.one_hot(each, 4).float()) for each in labels])
+    rows = torch.stack([weighted_prediction(F.one_hot(each, 4).float()) for each in labels])
     return rows, torch.full((clients,), samples)
 
 
@@ -50,9 +50,9 @@ def test_it_minimises_the_error_of_the_estimated_frequencies() -> None:
 
 
 def test_clients_that_are_alike_make_it_large_and_it_has_limits() -> None:
-    alike = torch.full((10, 2), 50.0)
+    alike = torch.full((10, 2), 0.5)
     assert float(assumed_counts(alike, torch.full((10,), 100), MEAN).sum()) == pytest.approx(MOST)
-    opposite = torch.tensor([[1e6, 0.0], [0.0, 1e6]])
+    opposite = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     assert float(assumed_counts(opposite, torch.tensor([50, 50]), MEAN).sum()) == pytest.approx(FEWEST)
 
 
@@ -68,5 +68,5 @@ def test_a_byzantine_client_cannot_spoil_it(kind: str) -> None:
 
 
 def test_a_single_client_is_believed_to_be_like_all() -> None:
-    found = assumed_counts(torch.tensor([[30.0, 10.0]]), torch.tensor([40]), MEAN)
+    found = assumed_counts(torch.tensor([[0.75, 0.25]]), torch.tensor([40]), MEAN)
     torch.testing.assert_close(found, torch.tensor([0.75, 0.25]) * MOST)

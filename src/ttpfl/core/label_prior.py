@@ -20,16 +20,16 @@ LABEL_PRIOR = "label_prior"
 """Name of the module."""
 SMOOTHING = 0.01
 """Added to frequencies, so that the direction is at most log(1 + 1 / SMOOTHING)."""
-MOST_LABELS_PER_SAMPLE = 1000
-"""Limit of the effective counts, for predictions that do not vary."""
+MOST_LABELS = 100.0
+"""How many labels a prediction is worth at most, for predictions that do not vary."""
 
 
 def predicted(logits: Tensor, classes: int) -> Tensor:
     """The predicted probabilities of each sample's classes.
 
-    >>> predicted(torch.tensor([[0.0, 0.0], [99.0, 0.0]]), classes=2)
+    >>> predicted(torch.tensor([[0.0, 0.0], [3.0, 1.0]]).log1p(), classes=2)
     tensor([[0.5000, 0.5000],
-            [1.0000, 0.0000]])
+            [0.6667, 0.3333]])
     """
     if logits.ndim != 2 or logits.shape[1] != classes:
         raise BatchError(
@@ -59,23 +59,22 @@ def prior_direction(counts: Tensor, assumed: Sequence[float]) -> Tensor:
     return ((frequencies + SMOOTHING) / (base + SMOOTHING)).log().float()
 
 
-def effective_counts(probabilities: Tensor) -> Tensor:
-    """Mean prediction of a client's samples, times the number of labels that would vary as much.
+def weighted_prediction(probabilities: Tensor) -> Tensor:
+    """Mean prediction of a client's samples, times the number of labels that one prediction is worth.
 
-    Probabilities vary less than labels: the mean over some samples is as certain as the frequencies among a
-    larger number of labels. The sum of the result is this number.
+    Probabilities vary less than labels, so their mean is as certain as the frequencies among a larger number
+    of labels. The sum of the result is the ratio of both variances.
 
-    >>> effective_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
-    tensor([1.5000, 1.5000], dtype=torch.float64)
-    >>> effective_counts(torch.tensor([[0.6, 0.4], [0.4, 0.6], [0.6, 0.4], [0.4, 0.6]]))
-    tensor([37.5000, 37.5000], dtype=torch.float64)
+    >>> weighted_prediction(torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(50, 1)).round(decimals=1)
+    tensor([0.5000, 0.5000], dtype=torch.float64)
+    >>> weighted_prediction(torch.tensor([[0.6, 0.4], [0.4, 0.6]]).repeat(50, 1)).round(decimals=1)
+    tensor([12.4000, 12.4000], dtype=torch.float64)
     """
-    samples, rows = len(probabilities), probabilities.double()
+    rows = probabilities.double()
     mean = rows.mean(0)
     of_labels = float(1 - mean.square().sum())  # summed over classes
-    of_rows = float(rows.var(0).sum()) if samples > 1 else of_labels
-    most = samples * MOST_LABELS_PER_SAMPLE
-    return mean * min(most, samples * of_labels / of_rows if of_rows > 0 else most)
+    of_rows = float(rows.var(0).sum()) if len(rows) > 1 else of_labels
+    return mean * min(MOST_LABELS, of_labels / of_rows if of_rows > 0 else MOST_LABELS)
 
 
 def with_offset(logits: Tensor, offset: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from ttpfl.core.direction import Objective, entropy
 from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.inputs import all_finite
-from ttpfl.core.label_prior import LABEL_PRIOR, effective_counts
+from ttpfl.core.label_prior import LABEL_PRIOR, weighted_prediction
 from ttpfl.core.last_layer import last_layer
 from ttpfl.core.learning import Adaptation, Loss, checked_pair, cross_entropy
 from ttpfl.core.metric_sums import MetricSums
@@ -58,14 +58,14 @@ def mean_slope(
     return (total / max(1, sums.samples)).to(rates.values), sums
 
 
-def predictions(
+def mean_prediction(
     twin: Twin,
     rates: Rates,
     batches: Iterable[Any],
     cache: DirectionCache | None = None,
     objective: Objective = entropy,
 ) -> Tensor:
-    """Effective counts of the global model's predictions for a client's samples, see `effective_counts`.
+    """Mean prediction of the global model for a client's samples, see `weighted_prediction`.
 
     It computes all directions, which the cache keeps for later.
     """
@@ -74,8 +74,8 @@ def predictions(
         for index, batch in enumerate(batches):
             with noted(f"in batch {index} of this client"):
                 rows.append(adaptation.of_batch(checked_pair(batch)[0])[LABEL_PRIOR].value)
-    counts = effective_counts(torch.cat(rows)) if rows else torch.zeros(len(rates.prior))
-    return counts.to(rates.values)
+    mean = weighted_prediction(torch.cat(rows)) if rows else torch.zeros(len(rates.prior))
+    return mean.to(rates.values)
 
 
 def class_count(twin: Twin, batch: Any) -> int | None:

@@ -15,7 +15,7 @@ from ttpfl.core.inputs import Client, client_batches
 from ttpfl.core.learning import Loss, adapted_tally, refine
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.rates import Mode, Rates
-from ttpfl.core.slopes import mean_slope, predictions
+from ttpfl.core.slopes import mean_prediction, mean_slope
 from ttpfl.core.twin import Twin
 from ttpfl.errors import BatchError
 from ttpfl.federation.common.client_pool import ClientPool
@@ -54,7 +54,7 @@ class RatesWork:
             return {"adapted": self._adapted(job.client, data, rates).sums()}
         if settings.searches:
             known = any(rates.prior) or not rates.prior
-            return (self._slope if known else self._predictions)(job.client, data, rates, out)
+            return (self._slope if known else self._prediction)(job.client, data, rates, out)
         for _ in range(settings.local_epochs):
             with batches_of(job.client, data, settings) as batches:
                 options = (cast(float, settings.lr), mode, self.cache, self.objective, self.loss)
@@ -78,15 +78,15 @@ class RatesWork:
         out[len(slope) :] = 0
         return {"validation": metrics.sums()}
 
-    def _predictions(self, client: int, data: Client, rates: Rates, out: Tensor) -> Report:
-        """Write the counts of the client's predictions to the end of `out`, and report the plain loss."""
+    def _prediction(self, client: int, data: Client, rates: Rates, out: Tensor) -> Report:
+        """Write the client's mean prediction to the end of `out`, and report the plain loss."""
         with batches_of(client, data, self.settings) as batches:
-            counts = predictions(self.twin, rates, batches, self.cache, self.objective)
+            mean = mean_prediction(self.twin, rates, batches, self.cache, self.objective)
         metrics = self._adapted(client, data, rates)
         if not metrics.samples:
             raise BatchError("the client has no data: leave it out")
         out.zero_()
-        out[len(rates.values) :] = counts
+        out[len(rates.values) :] = mean
         return {"validation": metrics.sums()}
 
     def _compared(self, client: int, data: Client, metrics: MetricSums) -> Report:

@@ -14,28 +14,29 @@ FEWEST, MOST = 1.0, 1e3
 """Limits of the assumed number of samples. Sites refuse larger numbers."""
 
 
-def assumed_counts(counts: Tensor, samples: Tensor, average: Average) -> Tensor:
+def assumed_counts(predictions: Tensor, samples: Tensor, average: Average) -> Tensor:
     """The soft counts to assume before a client's first sample.
 
     Args:
-        counts: effective counts of every client's predictions, one row per client.
+        predictions: `weighted_prediction` of every client, one row per client.
         samples: number of samples of every client.
         average: how to average over clients.
 
-    >>> alike = torch.tensor([[50.0, 50.0], [51.0, 49.0], [49.0, 51.0]])
+    >>> import torch
+    >>> alike = torch.tensor([[0.5, 0.5], [0.51, 0.49], [0.49, 0.51]])
     >>> assumed_counts(alike, torch.tensor([100, 100, 100]), Average())
     tensor([500., 500.])
-    >>> different = torch.tensor([[90.0, 10.0], [50.0, 50.0], [10.0, 90.0]])
+    >>> different = torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]])
     >>> assumed_counts(different, torch.tensor([100, 100, 100]), Average())
     tensor([0.5000, 0.5000])
     """
-    labels = counts.double().clamp(min=0).sum(1, keepdim=True).clamp(min=1e-12)
-    frequencies = counts.double().clamp(min=0) / labels
-    by_chance = (1 - frequencies.square().sum(1)) / labels[:, 0]  # variance of a client's mean prediction
-    within = average.of_numbers(by_chance * samples)
-    between = 0.0
-    if len(counts) > 1:
-        between = float(average.variance(frequencies).sum()) - average.of_numbers(by_chance)
+    rows = predictions.double().clamp(min=0)
+    labels = rows.sum(1, keepdim=True).clamp(min=1e-12)  # that one prediction is worth
+    frequencies = rows / labels
+    variances = (1 - frequencies.square().sum(1)) / labels[:, 0]  # of a client's predictions
+    within, between = average.of_numbers(variances), 0.0
+    if len(rows) > 1:
+        between = float(average.variance(frequencies).sum()) - average.of_numbers(variances / samples)
     number = min(MOST, max(FEWEST, within / between)) if between > 0 else MOST
     mean = average.of_rows(frequencies)
     return (number * mean / mean.sum()).float()
