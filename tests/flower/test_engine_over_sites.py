@@ -39,7 +39,7 @@ from ttpfl.flower.messages import Task, read_reply, reply_records
 from ttpfl.flower.model_store import card_of
 from ttpfl.flower.replies import Counts
 from ttpfl.flower.run_spec import RunSpec
-from ttpfl.flower.server_app import RemoteSite, carry_out
+from ttpfl.flower.server_app import LARGEST_SLOPE, RemoteSite, carry_out
 from ttpfl.flower.timeouts import Timeouts
 from ttpfl.models import build, load_model, save_model
 from ttpfl.util.locks import run_died, run_lock
@@ -382,7 +382,7 @@ def changed(**values: Any) -> Any:
         (changed(**{"validation.loss": -1.0}), "must not be negative"),
         (
             changed(**{"validation.loss": 1e200}),
-            r"a loss of 1e\+200 over 12 samples .* \(1e\+06 per sample\)",
+            r"a loss of 1e\+200 over 12 samples .* \(1e\+30 per sample\)",
         ),
         (lambda content: content.pop("arrays"), "no record 'arrays'"),
         (bytes_of(b"PK\x03\x04"), "cannot read array 'vector': ValueError"),
@@ -456,6 +456,16 @@ def test_a_reply_may_lack_the_number_of_correct_predictions() -> None:
     tallies = MetricSumsByName()
     tallies.add(found)
     assert tallies.summary() == {"validation_loss": 0.5}
+
+
+def test_a_search_sees_how_bad_a_step_was() -> None:
+    """After a step that goes far too far, the loss is huge: a refused reply would end the run."""
+    task = Task("learn", 1, 0, 1, {"optimizer": "trust-region"}, "model", "architecture", {})
+    report = {"validation": {"samples": 10, "loss": 2e10, "right": 2}}
+    reply = reply_records(task, torch.full((2,), -3e12), report)
+    vector, found = read_reply(reply, task, length=2, largest=LARGEST_SLOPE)
+    assert vector.tolist() == pytest.approx([-3e12] * 2)
+    assert found == report
 
 
 def test_a_silent_site_costs_the_deadline_and_takes_part_again(

@@ -40,8 +40,8 @@ _TYPES = {np.dtype(name) for name in ("f4", "f8", "i1", "i2", "i4", "i8", "u1")}
 MOST_SAMPLES = 10**8
 """Limit in a reply. At a thousand per second, this many samples would take more than a day."""
 
-LARGEST_LOSS = 1e6
-"""Limit per sample in a reply: the correct class would have the probability e^-1000000."""
+LARGEST_LOSS = 1e30
+"""Limit per sample in a reply. The search must see how bad a step is that goes too far."""
 
 _ABOUT = ("round", "model", "fingerprint")  # fields of a task that its reply repeats
 _METRIC = re.compile(r"(samples|(tallies\.)?(train|validation|before)\.(samples|loss|right))")

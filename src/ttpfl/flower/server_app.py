@@ -31,8 +31,8 @@ from ttpfl.util.locks import run_lock
 
 log = logging.getLogger("ttpfl")
 
-LARGEST_SLOPE = 1e9
-"""Limit in a reply: a rate that changes the loss by so much makes no sense."""
+LARGEST_SLOPE = 1e30
+"""Limit in a reply; very large where a step goes too far."""
 Identities = Mapping[str, Identity] | None
 """Identities by site name; None trusts the names of nodes."""
 
