@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ttpfl._moved import renamed
 from ttpfl.core import rates_file, rates_text
+from ttpfl.core.guard import Guard
 from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.network import ModuleSpec, describe, fingerprint, in_log_domain, prior_spec, weights_hash
@@ -69,6 +70,7 @@ class Rates:
     prior: tuple[float, ...] = ()  # mean prediction of the source clients; empty without a label prior
     learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
     account: Account = field(default_factory=Account)  # privacy spent to learn them
+    guard: Guard | None = None  # what source clients teach about harm
 
     @classmethod
     def zeros(

@@ -16,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ttpfl._version import __version__
+from ttpfl.core.guard import Guard
 from ttpfl.core.network import ModuleSpec
 from ttpfl.core.privacy_record import Account
 from ttpfl.errors import RatesFileError
@@ -38,6 +39,7 @@ def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[
     values = fields["values"].detach().to("cpu", torch.float32).contiguous()
     card: dict[str, Any] = {name: fields[name] for name in (*_RATES_FIELDS, "variance")}
     card |= {"prior": list(fields["prior"])} if fields["prior"] else {}
+    card |= {} if fields["guard"] is None else {"guard": fields["guard"].as_json()}
     card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(names)}
     card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in fields["modules"]]
     card["account"] = fields["account"].of(values).as_json()
@@ -84,6 +86,7 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
     variance = "linear" if card["version"] == _LINEAR_ONLY else card["variance"]
     fields = {"values": values, "modules": modules, "account": account, "variance": variance}
     fields["prior"] = tuple(map(float, card.get("prior", ())))
+    fields["guard"] = Guard.from_json(card["guard"]) if "guard" in card else None
     return fields | {name: card[name] for name in _RATES_FIELDS}
 
 
