@@ -69,6 +69,13 @@ class Sums(NamedTuple):
         """The sums of some samples."""
         return cls(features.T @ features, features.T @ target)
 
+    @classmethod
+    def zeros(cls, features: int) -> "Sums":
+        """The sums of no sample."""
+        return cls(
+            *(torch.zeros(shape, dtype=torch.float64) for shape in ((features, features), (features,)))
+        )
+
     def __add__(self, other: "Sums") -> "Sums":  # type: ignore[override]
         return Sums(self.gram + other.gram, self.moment + other.moment)
 

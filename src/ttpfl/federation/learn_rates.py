@@ -38,6 +38,7 @@ def learn_rates(
     *,
     optimizer: str | None = None,
     prior: bool = False,
+    guard: bool | None = None,
     check: bool = True,
     progress: Callable[[dict[str, Any]], object] | None = None,
     logits: Readout | None = None,
@@ -64,6 +65,7 @@ def learn_rates(
         cache: Keeps directions between rounds; a new one of 1 GiB if None.
         optimizer: "trust-region", or "sgd": the paper's algorithm. If None, SGD if `lr` is set.
         prior: Learn a rate for the label prior, too, if there are classes. Not with SGD.
+        guard: Learn a guard against harm, too, in two more rounds. If None, with the trust-region method.
         check: With SGD, if the result is worse than no adaptation, warn and return the best earlier rates.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
         logits: Maps the model's output to logits.
@@ -78,7 +80,7 @@ def learn_rates(
     """
     clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
-    how = {"optimizer": optimizer, "prior": prior, "lr": lr, "mode": mode}
+    how = {"optimizer": optimizer, "prior": prior, "guard": guard, "lr": lr, "mode": mode}
     settings = _settings(clients, **counts, **how, seed=seed, check=check)
     run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
     result = run(callbacks=[] if progress is None else [_Progress(progress)]).rates

@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from ttpfl._version import __version__
 from ttpfl.core.direction import DirectionCache, Objective, entropy
-from ttpfl.core.learning import Loss, cross_entropy
+from ttpfl.core.guard import Guard
+from ttpfl.core.learning import Loss, cross_entropy, draw_cohort
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.network import model_hash, weights_hash
 from ttpfl.core.outputs import Readout
@@ -26,6 +27,7 @@ from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
 from ttpfl.federation.checkpoints.callbacks import Callback, Keeping, RunInfo
 from ttpfl.federation.checkpoints.identity import common
+from ttpfl.federation.clients.guard_work import GuardWork
 from ttpfl.federation.clients.rate_work import RatesWork, batches_of, validation_data
 from ttpfl.federation.common.client_pool import ClientPool, Clients
 from ttpfl.federation.common.jobs import MakeEngine
@@ -33,6 +35,8 @@ from ttpfl.federation.common.rate_vector import packed, unpacked
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.common.state_vector import layout_of
 from ttpfl.federation.engine.session import Session, Validate
+from ttpfl.federation.guard_run import layout_of as guard_layout
+from ttpfl.federation.guard_run import learned_guard
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import kept_key
 from ttpfl.federation.server.rate_average import check_cohort
@@ -49,7 +53,7 @@ NO_BOUND = (
     "no privacy bound (%s): epsilon is infinite. For a bound, start from zero rates or from rates that have "
     "one, and set noise above 0"
 )
-_NOT_RECORDED = ("rounds", "workers", "only")  # recorded elsewhere, or without influence
+_NOT_RECORDED = ("rounds", "workers", "only", "guard")  # recorded elsewhere, or without influence
 
 
 class Learned(NamedTuple):
@@ -103,6 +107,8 @@ class RateRun:
             rates = self._found(state)
         else:
             rates = self._result(self._last(state))
+        if self.settings.guard and self.engine is None and bool(rates.values.any()):
+            rates = replace(rates, guard=self._guard(session, rates))
         if run_dir is not None:
             rates.save(Path(run_dir) / "rates.safetensors")
         return Learned(rates, state.history)
@@ -173,6 +179,15 @@ class RateRun:
         return RatesWork(
             twin, initial, self._pool, settings, cache, *functions, self.noise_key, self._compares
         )
+
+    def _guard(self, session: Session, rates: Rates) -> Guard | None:
+        """Learn a guard from the clients of the last round."""
+        layout, twin = guard_layout(rates), Twin(self.model, rates.modules, readout=self.logits)
+        work = GuardWork(twin, rates, self._pool, self.settings, self.objective, layout)
+        engine = replace(session, make_work=lambda: work).engine(layout.length, torch.float32)
+        number = 0 if self.settings.searches else self.settings.rounds - 1
+        clients = draw_cohort(range(len(self._pool)), session.info.cohort, self.settings.seed, number)
+        return learned_guard(engine, rates, self._pool, clients)
 
     def _server_key(self, run_dir: str | PathLike[str] | None) -> bytes:
         if self.settings.privacy != "central":

@@ -194,6 +194,12 @@ class LearnSettings(RunSettings):
         True,
         "with sgd, if rates are worse than no adaptation on source clients, warn and return the best round",
     )
+    guard: bool = choice(
+        cast(bool, None),
+        "learn a guard against harm, too, in two more rounds; by default with trust-region and the mean",
+        BOOLEAN,
+        free=True,
+    )
     direction_cache: int = choice(
         2**31, "bytes for cached directions, shared by all workers; 0 disables it", integer(0), free=True
     )
@@ -245,6 +251,17 @@ class LearnSettings(RunSettings):
         for name, value in completed.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
+        self._complete_guard()
+
+    def _complete_guard(self) -> None:
+        possible = self.privacy == "none" and self.average == "mean"
+        if self.guard is None:
+            object.__setattr__(self, "guard", possible and self.searches)
+        elif self.guard and not possible:
+            raise FederationError(
+                f"guard=True is not possible with privacy={self.privacy!r}, average={self.average!r}: a "
+                "guard is learned from sums over all clients without noise; use guard=False"
+            )
 
     def _check_privacy(self) -> None:
         POSITIVE.check(FederationError, clip=self.clip)
