@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ttpfl.core.statistics import at_least_float32
 
-GAIN, RIGHT = 10, 4
+GAIN, RIGHT = 12, 4
 """Numbers of features of the two models."""
 RIDGE = 1e-3
 """Penalty, in units of the mean square of each feature."""
@@ -26,36 +26,49 @@ class Coefficients(NamedTuple):
     right: Tensor
 
 
+class Past(NamedTuple):
+    """What is remembered of the earlier batches of a stream."""
+
+    samples: int = 0
+    changed: float = 0.0
+    """Number of changed predictions."""
+    plain: Tensor = torch.zeros(1, dtype=torch.float64)
+    adapted: Tensor = torch.zeros(1, dtype=torch.float64)
+    """Sums of the predicted probabilities of each class."""
+
+
 class Effects(NamedTuple):
-    """Features of every sample of a batch."""
+    """Features of every sample of a batch, and what to remember of the stream."""
 
     changed: Tensor
     """Whether the prediction changes."""
     gain: Tensor
     right: Tensor
+    past: Past
 
 
-def effects(plain: Tensor, adapted: Tensor, changed_before: float, samples_before: int) -> Effects:
-    """Features of a batch, from its logits and the share of changed predictions in the stream so far.
+def effects(plain: Tensor, adapted: Tensor, past: Past) -> Effects:
+    """Features of a batch, from its logits.
 
-    Args:
-        plain: logits of the plain model.
-        adapted: logits of the adapted model.
-        changed_before: changed predictions in earlier batches.
-        samples_before: samples in earlier batches.
+    Besides probabilities of the plain and the adapted class before and after, features are about the stream
+    so far: the share of changed predictions, and how much more evenly the predictions of the adapted model
+    are spread over the classes.
     """
     p, q = _probabilities(plain), _probabilities(adapted)
     best, second = p.topk(2, dim=1).values.unbind(1)
     before, after = p.argmax(1, keepdim=True), q.argmax(1, keepdim=True)
     changed = (before != after).double()
-    share = (changed_before + changed.sum()) / (samples_before + len(p))
+    samples, count = past.samples + len(p), past.changed + float(changed.sum())
+    past = Past(samples, count, past.plain + p.sum(0), past.adapted + q.sum(0))
     old_p, new_p = p.gather(1, before), p.gather(1, after)
     old_q, new_q = q.gather(1, before), q.gather(1, after)
     one = torch.ones_like(old_p)
     products = (old_p * old_p, new_q * new_q, new_p * new_q, old_p * old_q)
-    gain = torch.cat([one, old_p, new_p, old_q, new_q, *products, one * share], dim=1) * changed
+    share, evenness = count / samples, _entropy(past.adapted) - _entropy(past.plain)
+    stream = (one * share, one * evenness, one * share * evenness)
+    gain = torch.cat([one, old_p, new_p, old_q, new_q, *products, *stream], dim=1) * changed
     right = torch.stack([torch.ones_like(best), best, best * best, second], dim=1)
-    return Effects(changed[:, 0], gain, right)
+    return Effects(changed[:, 0], gain, right, past)
 
 
 class Sums(NamedTuple):
@@ -91,6 +104,11 @@ class Sums(NamedTuple):
         penalised = unit + RIDGE * torch.eye(len(scale)).to(unit)
         solution: Tensor = torch.linalg.solve(penalised, self.moment / scale)
         return solution / scale
+
+
+def _entropy(sums: Tensor) -> float:
+    shares = sums / sums.sum()
+    return float(torch.special.entr(shares).sum())
 
 
 def _probabilities(logits: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ttpfl.core.direction import Objective, move, probe
-from ttpfl.core.gain import GAIN, RIGHT, Coefficients, Sums, effects
+from ttpfl.core.gain import GAIN, RIGHT, Coefficients, Past, Sums, effects
 from ttpfl.core.influence import log_sizes
 from ttpfl.core.inputs import Inputs, all_finite, map_tensors, split_batch
 from ttpfl.core.label_prior import LABEL_PRIOR
@@ -66,8 +66,7 @@ class Studied:
     features: list[Tensor] = field(default_factory=list)
     gains: list[Tensor] = field(default_factory=list)
     """One tensor per batch."""
-    samples: int = 0
-    changed: float = 0.0
+    past: Past = field(default_factory=Past)
     plain_right: int = 0
     adapted_right: int = 0
 
@@ -180,13 +179,12 @@ def _study(
 
 def _add(notebook: Notebook, number: int, plain: Tensor, adapted: Tensor, labels: Tensor) -> None:
     lesson, truth = notebook.lessons[number], labels.cpu()
-    batch = effects(plain, adapted, lesson.changed, lesson.samples)
+    batch = effects(plain, adapted, lesson.past)
     before, after = (logits.argmax(1).cpu() == truth for logits in (plain, adapted))
     changed = batch.changed.bool()
     lesson.features.append(batch.gain[changed])
     lesson.gains.append((after.double() - before.double())[changed])
-    lesson.samples += len(truth)
-    lesson.changed += float(batch.changed.sum())
+    lesson.past = batch.past
     lesson.plain_right += int(before.sum())
     lesson.adapted_right += int(after.sum())
     if not number:

@@ -10,7 +10,7 @@ from ttpfl.core.direction import Change, Direction
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.running import RunningDirection
 from ttpfl.core.twin import Twin
-from ttpfl.core.watch import Watch
+from ttpfl.core.watch import COUNTS, Watch
 from ttpfl.errors import RatesError
 
 EVIDENCE = "evidence"
@@ -55,8 +55,10 @@ class RunningState(NamedTuple):
                 value = tensor.detach().to(self.twin.device, mean_dtype(self.twin, name), copy=True)
             mean[name] = Change(value, None, self.shapes[name])
         if self.watch is not None and EVIDENCE in state:
-            _check(EVIDENCE, state[EVIDENCE], tuple(self.watch.numbers.shape))
-            self.watch.numbers = state[EVIDENCE]
+            evidence = state[EVIDENCE]
+            # The number of classes is only known after the first batch.
+            _check(EVIDENCE, evidence, (max(COUNTS + 2, evidence.numel() // 2 * 2),))
+            self.watch.numbers = evidence
         self.running.batches = count
         self.running.mean = {name: mean[name] for name in self.shapes if name in mean}
 

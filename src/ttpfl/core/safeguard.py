@@ -80,5 +80,5 @@ class Safeguard:
             if self._on_alarm is not None:
                 self._on_alarm(health)
         elif now.adapting and not before.adapting:
-            log.warning(CONTINUED, health.batches)
+            log.info(CONTINUED, health.batches)
         return health

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ttpfl.core.gain import effects
+from ttpfl.core.gain import Past, effects
 from ttpfl.core.guard import Estimator
 
+COUNTS = 6
+"""Numbers to save before the sums of probabilities."""
 INTERVAL = 1.96
 """Standard errors on each side of an estimate, for 95 % if errors are normal."""
 
@@ -54,25 +56,28 @@ class Watch:
 
     def clear(self) -> None:
         """Forget the stream."""
-        self._numbers = torch.zeros(6, dtype=torch.float64)
+        self._past, self._gained, self._right, self._stopped, self._alarms = Past(), 0.0, 0.0, False, 0
 
     @property
     def numbers(self) -> Tensor:
         """Everything that is remembered, to save it."""
-        return self._numbers
+        past = self._past
+        counts = [past.samples, past.changed, self._gained, self._right, self._stopped, self._alarms]
+        return torch.cat([torch.tensor(counts, dtype=torch.float64), past.plain, past.adapted])
 
     @numbers.setter
     def numbers(self, numbers: Tensor) -> None:
-        self._numbers = numbers.to(self._numbers, copy=True)
+        counts, sums = numbers.double().cpu().split([COUNTS, len(numbers) - COUNTS])
+        samples, changed, self._gained, self._right, stopped, alarms = counts.tolist()
+        plain, adapted = sums.clone().chunk(2)
+        self._past = Past(int(samples), changed, plain, adapted)
+        self._stopped, self._alarms = bool(stopped), int(alarms)
 
     @property
     def evidence(self) -> Evidence:
         """What is known so far."""
-        samples, _, gained, right, stopped, alarms = self._numbers.tolist()
-        estimator, known = (
-            self._estimator,
-            (bool(not stopped), gained, self._estimator.threshold, int(alarms)),
-        )
+        samples, gained, right, estimator = self._past.samples, self._gained, self._right, self._estimator
+        known = (not self._stopped, gained, estimator.threshold, self._alarms)
         if not samples:
             return Evidence(*known)
         plain, both = right / samples, (right + gained) / samples
@@ -81,17 +86,14 @@ class Watch:
 
     def after(self, plain: Tensor, adapted: Tensor) -> Evidence:
         """The evidence after one more batch of logits."""
-        samples, changed, gained, right, stopped, alarms = self._numbers.tolist()
-        batch = effects(plain, adapted, changed, int(samples))
-        gained += float((batch.gain @ self._coefficients.gain).sum())
-        right += float((batch.right @ self._coefficients.right).clamp(0, 1).sum())
-        changed += float(batch.changed.sum())
-        if not stopped and gained < -self._estimator.threshold:
-            stopped, alarms = 1.0, alarms + 1
-        elif stopped and gained >= 0:
-            stopped = 0.0
-        numbers = [samples + len(plain), changed, gained, right, stopped, alarms]
-        self._numbers = torch.tensor(numbers, dtype=torch.float64)
+        batch = effects(plain, adapted, self._past)
+        self._past = batch.past
+        self._gained += float((batch.gain @ self._coefficients.gain).sum())
+        self._right += float((batch.right @ self._coefficients.right).clamp(0, 1).sum())
+        if not self._stopped and self._gained < -self._estimator.threshold:
+            self._stopped, self._alarms = True, self._alarms + 1
+        elif self._stopped and self._gained >= 0:
+            self._stopped = False
         return self.evidence
 
 

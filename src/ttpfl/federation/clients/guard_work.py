@@ -43,7 +43,7 @@ class GuardWork:
         notebook = self._notebooks[job.client]
         write = self._examined if job.round == EXAMINE else self._taught
         out.copy_(write(notebook, coefficients))
-        return {"samples": notebook.lessons[0].samples}
+        return {"samples": notebook.lessons[0].past.samples}
 
     def _notebook(self, client: int, rates: Rates) -> Notebook:
         data = validation_data(self.pool, client, self.settings)
@@ -64,7 +64,7 @@ class GuardWork:
 
     def _examined(self, notebook: Notebook, coefficients: Coefficients) -> Tensor:
         exams = [
-            Exam(one.samples, one.plain_right, one.adapted_right, *one.gained(coefficients))
+            Exam(one.past.samples, one.plain_right, one.adapted_right, *one.gained(coefficients))
             for one in notebook.lessons
         ]
         return self.layout.examined(exams, float(notebook.right.gram[0] @ coefficients.right))
