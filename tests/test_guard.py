@@ -151,7 +151,7 @@ def test_evidence_travels_with_the_state(model: nn.Module, rates: ttpfl.Rates) -
     second.load_state_dict(first.state_dict())
     assert torch.equal(first(x[100:120]), second(x[100:120]))
     assert first.health.evidence == second.health.evidence
-    broken = {**first.state_dict(), "evidence": torch.full((10,), torch.nan)}
+    broken = {**first.state_dict(), "evidence": torch.full((11,), torch.nan)}
     with pytest.raises(RatesError, match="evidence"):
         second.load_state_dict(broken)
 
@@ -275,6 +275,28 @@ def test_adversarial_streams_leave_the_state_bounded(model: nn.Module, rates: tt
     assert right >= float((model(batch).argmax(1) == y[140:160]).float().mean()) - 0.11
 
 
+def test_a_change_of_the_stream_is_noticed_and_forgotten(model: nn.Module, rates: ttpfl.Rates) -> None:
+    far = torch.tensor([6.0, -6.0, 6.0, -6.0])
+    personal, fresh, (x, _) = guarded(model, rates), guarded(model, rates), NEW[0]
+    for batch in x.split(20):
+        personal(batch)
+    assert personal.health.changes == 0
+    for batch in (x + far).split(20):
+        logits = personal(batch)
+        torch.testing.assert_close(logits, fresh(batch))
+    assert personal.health.changes == 1
+
+
+def test_clients_like_the_source_clients_rarely_seem_to_change(model: nn.Module, rates: ttpfl.Rates) -> None:
+    changes = 0
+    for x, _ in shifted_clients(40, 100, seed=3):
+        personal = guarded(model, rates)
+        for batch in x.split(20):
+            personal(batch)
+        changes += personal.health.changes
+    assert changes <= 6  # 0.1 of the clients, and two standard deviations
+
+
 def test_ten_thousand_batches(model: nn.Module, rates: ttpfl.Rates) -> None:
     personal, x = guarded(model, rates), NEW[0][0]
     for index in range(10_000):
@@ -335,7 +357,7 @@ def test_evidence_stops_at_the_threshold_and_continues_when_made_up_for() -> Non
     assert path[-1].gained == pytest.approx(-0.9)
     assert path[-1].alarms == 1
     watch = Watch(replace(harmful, gain=(0.3, *([0.0] * (GAIN - 1)))))
-    watch.numbers = torch.tensor([4.0, 3.0, -0.5, 2.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0])  # stopped earlier
+    watch.numbers = torch.tensor([4.0, 3.0, -0.5, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0])  # stopped earlier
     path = [watch.after(plain, changed) for _ in range(2)]
     assert [one.adapting for one in path] == [False, True]
 

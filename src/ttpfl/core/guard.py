@@ -21,6 +21,8 @@ class Limits:
 
     norms: dict[str, float]
     """Limit of the norm of each module's direction."""
+    jumps: dict[str, float]
+    """Limit of the distance of each module's direction from the mean of the batches before."""
     spread: float
     """Limit of the distance of a sample's log size from the median of its stream."""
     batch_size: int
@@ -66,7 +68,7 @@ class Guard:
     def from_json(cls, card: Mapping[str, Any]) -> "Guard":
         """The guard in the card of a rates file; raises a RatesFileError if it is not valid."""
         limits = Limits(**card["limits"])
-        numbers = [*limits.norms.values(), limits.spread, limits.batch_size]
+        numbers = [*limits.norms.values(), *limits.jumps.values(), limits.spread, limits.batch_size]
         estimator = None
         if card["estimator"] is not None:
             fields = dict(card["estimator"])

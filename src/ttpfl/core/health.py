@@ -42,6 +42,7 @@ class Health:
         0  # samples that were not learned from, because they were much larger or smaller than usual
     )
     shortened: int = 0  # batches that would have moved the model further than those of source clients
+    changes: int = 0  # how often the stream changed, so that everything before was forgotten
     evidence: Evidence | None = None  # of the guard, if the rates have one
 
     def after(self, figures: HealthFigures) -> "Health":

@@ -135,14 +135,30 @@ def selected(inputs: Inputs, rows: Tensor) -> Inputs:
     return inputs.map(lambda tensor: tensor[rows] if tensor.ndim and len(tensor) == count else tensor)
 
 
-def limits_of(names: list[str], extremes: Tensor) -> Limits:
-    """Limits from the extremes of source clients.
+class Extremes(NamedTuple):
+    """The largest values of source clients, one row per client."""
 
-    Args:
-        names: the modules.
-        extremes: one row per client: the largest norm of each module, the largest distance of a log size from
-            the client's median, and the largest batch.
-    """
-    *norms, spread = (MARGIN * torch.quantile(extremes[:, :-1].double(), QUANTILE, dim=0)).tolist()
-    spread = max(SMALLEST_SPREAD, spread)
-    return Limits(dict(zip(names, norms, strict=True)), spread, int(extremes[:, -1].max()))
+    norms: Tensor
+    """Of each module's direction."""
+    jumps: Tensor
+    """Distance of each module's direction from the mean of the batches before; zero with a single batch."""
+    spread: Tensor
+    """Distance of a sample's log size from the median."""
+    batch_size: Tensor
+
+
+def limits_of(names: list[str], extremes: Extremes) -> Limits:
+    """Limits from the extremes of source clients, for these modules."""
+    norms, spread = (_quantile(part) * MARGIN for part in (extremes.norms, extremes.spread))
+    long = extremes.jumps[extremes.jumps.any(1)]
+    jumps = dict(zip(names, _quantile(long).tolist(), strict=True)) if len(long) else {}
+    return Limits(
+        dict(zip(names, norms.tolist(), strict=True)),
+        jumps,
+        max(SMALLEST_SPREAD, float(spread)),
+        int(extremes.batch_size.max()),
+    )
+
+
+def _quantile(largest: Tensor) -> Tensor:
+    return torch.quantile(largest.double(), QUANTILE, dim=0)

@@ -4,7 +4,7 @@ Its labels show what each adaptation gained, and the same figures that a guard w
 without labels.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.learning import checked_pair
 from ttpfl.core.rates import Rates
 from ttpfl.core.running import RunningDirection
+from ttpfl.core.stream_change import jumps
 from ttpfl.core.twin import Twin, isolated
 from ttpfl.errors import noted
 
@@ -91,6 +92,9 @@ class Notebook:
 
     norms: dict[str, float] = field(default_factory=dict)
     """Largest norm of each module's direction."""
+    jumps: dict[str, float] = field(default_factory=dict)
+    """Largest distance of each module's direction from the mean of the batches before."""
+    stream: RunningDirection = field(default_factory=lambda: RunningDirection(online=True))
     sizes: list[Tensor] = field(default_factory=list)
     largest_batch: int = 0
     right: Sums = field(default_factory=lambda: Sums.zeros(RIGHT))
@@ -160,9 +164,12 @@ def _study(
     """Add one batch to all lessons of `rooms`."""
     plain, _, direction = probe(twin, inputs, objective)
     if measured:
-        for name, change in direction.items():
-            norm = 0.0 if name == LABEL_PRIOR else float(change.value.norm())
-            notebook.norms[name] = max(notebook.norms.get(name, 0.0), norm)
+        norms = {
+            name: float(change.value.norm()) for name, change in direction.items() if name != LABEL_PRIOR
+        }
+        _raise_to(notebook.norms, norms)
+        _raise_to(notebook.jumps, jumps(direction, notebook.stream.mean))
+        notebook.stream.add({name: change for name, change in direction.items() if name != LABEL_PRIOR})
         notebook.largest_batch = max(notebook.largest_batch, len(labels))
         if (sizes := log_sizes(inputs)) is not None:
             notebook.sizes.append(sizes.cpu())
@@ -175,6 +182,10 @@ def _study(
             adapted = twin.fast(inputs, moved)
             if all_finite(adapted):  # else a personalizer predicts with the plain model
                 _add(notebook, number, plain, adapted, labels)
+
+
+def _raise_to(largest: dict[str, float], values: Mapping[str, float]) -> None:
+    largest.update((name, max(largest.get(name, 0.0), value)) for name, value in values.items())
 
 
 def _add(notebook: Notebook, number: int, plain: Tensor, adapted: Tensor, labels: Tensor) -> None:

@@ -102,7 +102,7 @@ class Personalizer(nn.Module):
 
         >>> model = nn.Linear(3, 2)
         >>> Personalizer(model, Rates.zeros(model)).health
-        Health(batches=0, fallbacks=0, last=None, smoothed=None, left_out=0, shortened=0, evidence=None)
+        Health(batches=0, fallbacks=0, last=None, smoothed=None, left_out=0, shortened=0, changes=0, evidence=None)
         """
         return self._health
 
@@ -138,6 +138,10 @@ class Personalizer(nn.Module):
                 self._health = self._safeguard.remember(seen, direction, self._health)
                 if not all(all_finite(change.value) for change in direction.values()):
                     return self._fall_back(inputs)
+                changes = self._health.changes
+                self._health = self._safeguard.changed(seen, direction, self._running.mean, self._health)
+                if self._health.changes > changes:
+                    self._running.clear()
                 self._running.add(direction)
                 del direction  # make room for the adapted weights
                 moved = self._moved()

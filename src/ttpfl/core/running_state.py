@@ -57,7 +57,7 @@ class RunningState(NamedTuple):
         if self.watch is not None and EVIDENCE in state:
             evidence = state[EVIDENCE]
             # The number of classes is only known after the first batch.
-            _check(EVIDENCE, evidence, (max(COUNTS + 2, evidence.numel() // 2 * 2),))
+            _check(EVIDENCE, evidence, (max(COUNTS + 2, evidence.numel() // 2 * 2 + 1),))
             self.watch.numbers = evidence
         self.running.batches = count
         self.running.mean = {name: mean[name] for name in self.shapes if name in mean}

@@ -9,8 +9,9 @@ from torch import Tensor
 from ttpfl.core.direction import Direction
 from ttpfl.core.guard import Guard
 from ttpfl.core.health import Health
-from ttpfl.core.influence import Influence, Seen
+from ttpfl.core.influence import Influence, Seen, batch_size
 from ttpfl.core.inputs import Inputs
+from ttpfl.core.stream_change import changed
 from ttpfl.core.watch import Watch
 
 log = logging.getLogger("ttpfl")
@@ -23,6 +24,7 @@ STOPPED = (
     "batch %d: adaptation stopped, since it seems to have cost %.1f right predictions so far; the "
     "plain model answers"
 )
+CHANGED = "batch %d: the stream changed, so what was learned before it is forgotten"
 CONTINUED = "batch %d: adaptation continues, since its loss is made up for"
 
 
@@ -38,7 +40,9 @@ class Safeguard:
     def __init__(
         self, guard: Guard | None, online: bool, on_alarm: Callable[[Health], object] | None = None
     ) -> None:
-        self._influence = Influence(None if guard is None else guard.limits, online)
+        limits = None if guard is None else guard.limits
+        self._influence = Influence(limits, online)
+        self._limits = limits if online else None
         self.watch = None if guard is None or guard.estimator is None else Watch(guard.estimator)
         self._on_alarm = on_alarm
 
@@ -60,6 +64,15 @@ class Safeguard:
     def seen(self, inputs: Inputs) -> Seen:
         """Divide a batch into samples to learn from and outliers."""
         return self._influence.seen(inputs)
+
+    def changed(self, seen: Seen, direction: Direction, mean: Direction, health: Health) -> Health:
+        """Forget the stream before this batch if it changed; `health.changes` counts how often."""
+        if self._limits is None or not changed(direction, mean, self._limits, batch_size(seen.inputs)):
+            return health
+        log.info(CHANGED, health.batches + 1)
+        if self.watch is not None:
+            self.watch.forget_gain()
+        return replace(health, changes=health.changes + 1)
 
     def remember(self, seen: Seen, direction: Direction, health: Health) -> Health:
         """Remember a batch, and shorten its direction in place if it is too long."""

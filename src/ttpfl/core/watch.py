@@ -8,8 +8,10 @@ from torch import Tensor
 from ttpfl.core.gain import Past, effects
 from ttpfl.core.guard import Estimator
 
-COUNTS = 6
+COUNTS = 7
 """Numbers to save before the sums of probabilities."""
+MOST_GAIN = 20.0
+"""Predictions: a larger gain is not remembered, so that harm which begins late is noticed in time."""
 INTERVAL = 1.96
 """Standard errors on each side of an estimate, for 95 % if errors are normal."""
 
@@ -34,7 +36,8 @@ class Evidence:
     adapting: bool
     """Whether the adapted model answers; else the plain one."""
     gained: float
-    """Estimated number of right predictions gained by adaptation so far; a loss if negative."""
+    """Estimated number of right predictions gained by adaptation so far, up to `MOST_GAIN`; a loss if negative.
+    After a change of the stream, only a loss is remembered."""
     threshold: float
     """Estimated loss at which the plain model answers."""
     alarms: int = 0
@@ -56,19 +59,27 @@ class Watch:
 
     def clear(self) -> None:
         """Forget the stream."""
-        self._past, self._gained, self._right, self._stopped, self._alarms = Past(), 0.0, 0.0, False, 0
+        self._past, self._gained, self._stopped, self._alarms = Past(), 0.0, False, 0
+        self._plain_right = self._adapted_right = 0.0
+
+    def forget_gain(self) -> None:
+        """Begin a new stream; a loss so far still counts, since rates that do not fit go on to harm."""
+        self._past, self._gained = Past(), min(0.0, self._gained)
+        self._plain_right = self._adapted_right = 0.0
 
     @property
     def numbers(self) -> Tensor:
         """Everything that is remembered, to save it."""
         past = self._past
-        counts = [past.samples, past.changed, self._gained, self._right, self._stopped, self._alarms]
+        counts = [past.samples, past.changed, self._gained, self._stopped, self._alarms]
+        counts += [self._plain_right, self._adapted_right]
         return torch.cat([torch.tensor(counts, dtype=torch.float64), past.plain, past.adapted])
 
     @numbers.setter
     def numbers(self, numbers: Tensor) -> None:
         counts, sums = numbers.double().cpu().split([COUNTS, len(numbers) - COUNTS])
-        samples, changed, self._gained, self._right, stopped, alarms = counts.tolist()
+        samples, changed, self._gained, stopped, alarms, *right = counts.tolist()
+        self._plain_right, self._adapted_right = right
         plain, adapted = sums.clone().chunk(2)
         self._past = Past(int(samples), changed, plain, adapted)
         self._stopped, self._alarms = bool(stopped), int(alarms)
@@ -76,11 +87,11 @@ class Watch:
     @property
     def evidence(self) -> Evidence:
         """What is known so far."""
-        samples, gained, right, estimator = self._past.samples, self._gained, self._right, self._estimator
-        known = (not self._stopped, gained, estimator.threshold, self._alarms)
+        samples, estimator = self._past.samples, self._estimator
+        known = (not self._stopped, self._gained, estimator.threshold, self._alarms)
         if not samples:
             return Evidence(*known)
-        plain, both = right / samples, (right + gained) / samples
+        plain, both = self._plain_right / samples, self._adapted_right / samples
         joint = (estimator.plain_error**2 + estimator.gain_error**2) ** 0.5
         return Evidence(*known, _estimate(plain, estimator.plain_error), _estimate(both, joint))
 
@@ -88,8 +99,11 @@ class Watch:
         """The evidence after one more batch of logits."""
         batch = effects(plain, adapted, self._past)
         self._past = batch.past
-        self._gained += float((batch.gain @ self._coefficients.gain).sum())
-        self._right += float((batch.right @ self._coefficients.right).clamp(0, 1).sum())
+        gained = float((batch.gain @ self._coefficients.gain).sum())
+        right = float((batch.right @ self._coefficients.right).clamp(0, 1).sum())
+        self._gained = min(self._gained + gained, MOST_GAIN)
+        self._plain_right += right
+        self._adapted_right += right + gained
         if not self._stopped and self._gained < -self._estimator.threshold:
             self._stopped, self._alarms = True, self._alarms + 1
         elif self._stopped and self._gained >= 0:

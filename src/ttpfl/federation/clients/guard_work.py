@@ -55,8 +55,9 @@ class GuardWork:
         return studied(self.twin, rates, batches, client_tensors(data), self.objective, classes)
 
     def _taught(self, notebook: Notebook, coefficients: Coefficients) -> Tensor:
-        norms = [notebook.norms.get(spec.name, 0.0) for spec in self.initial.modules]
-        extremes = torch.tensor([*norms, notebook.spread, notebook.largest_batch])
+        names = [spec.name for spec in self.initial.modules]
+        largest = [part.get(name, 0.0) for part in (notebook.norms, notebook.jumps) for name in names]
+        extremes = torch.tensor([*largest, notebook.spread, notebook.largest_batch])
         gain = Sums.zeros(GAIN)
         for lesson in notebook.lessons:
             gain += lesson.sums()

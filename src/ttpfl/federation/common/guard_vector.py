@@ -42,7 +42,7 @@ class GuardVector(NamedTuple):
     def length(self) -> int:
         """Length of all vectors."""
         sent = self.rates + FOLDS * (GAIN + RIGHT)
-        taught = self.modules + 2 + _sums_length(GAIN) + _sums_length(RIGHT)
+        taught = 2 * self.modules + 2 + _sums_length(GAIN) + _sums_length(RIGHT)
         return max(sent, taught, _PER_LESSON * len(LESSONS) + 1)
 
     def task(self, rates: Tensor, folds: list[Coefficients]) -> Tensor:
@@ -63,7 +63,7 @@ class GuardVector(NamedTuple):
 
     def read_taught(self, vector: Tensor) -> tuple[Tensor, Sums, Sums]:
         """Extremes, and the sums of both models."""
-        sizes = [self.modules + 2, GAIN * GAIN, GAIN, RIGHT * RIGHT, RIGHT]
+        sizes = [2 * self.modules + 2, GAIN * GAIN, GAIN, RIGHT * RIGHT, RIGHT]
         extremes, *parts = vector[: sum(sizes)].double().split(sizes)
         gain = Sums(parts[0].reshape(GAIN, GAIN), parts[1])
         return extremes, gain, Sums(parts[2].reshape(RIGHT, RIGHT), parts[3])

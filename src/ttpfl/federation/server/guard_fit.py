@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ttpfl.core.gain import GAIN, RIGHT, Coefficients, Sums
 from ttpfl.core.guard import Estimator, Guard
-from ttpfl.core.influence import limits_of
+from ttpfl.core.influence import Extremes, limits_of
 from ttpfl.core.lessons import LESSONS
 from ttpfl.federation.common.guard_vector import FOLDS, Exam, GuardVector
 
@@ -43,7 +43,8 @@ def guard_of(
 ) -> Guard:
     """The guard, from the clients' replies in both rounds."""
     extremes = torch.stack([layout.read_taught(vector)[0] for vector in taught.values()])
-    limits = limits_of(names, extremes)
+    norms, jumps, spread, batch_size = extremes.split([layout.modules, layout.modules, 1, 1], dim=1)
+    limits = limits_of(names, Extremes(norms, jumps, spread, batch_size))
     exams = [layout.read_examined(vector) for vector in examined.values()]
     if not any(lessons[0].samples for lessons, _ in exams):  # no classes
         return Guard(limits)
