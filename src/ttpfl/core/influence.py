@@ -24,6 +24,8 @@ SMALLEST_SPREAD = log(2)
 """A sample half or twice as large as usual is never left out."""
 WINDOW = 32
 """Recent samples whose median size is the usual one."""
+LARGE = 8
+"""A batch of so many samples shows itself what is usual, so that a stream may change."""
 FEWEST = 3
 """With fewer samples, the usual size is not known."""
 
@@ -100,7 +102,8 @@ class Influence:
         sizes = None if self._limits is None else log_sizes(inputs)
         if self._limits is None or sizes is None:
             return Seen(inputs)
-        known = torch.cat([sizes.new_tensor(self._recent), sizes]) if self._online else sizes
+        alone = not self._online or len(sizes) >= LARGE
+        known = sizes if alone else torch.cat([sizes.new_tensor(self._recent), sizes])
         usual = (sizes - known.median()).abs() <= self._limits.spread
         if len(known) < FEWEST or bool(usual.all()):
             return Seen(inputs, sizes)

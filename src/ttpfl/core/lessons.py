@@ -164,12 +164,10 @@ def _study(
     """Add one batch to all lessons of `rooms`."""
     plain, _, direction = probe(twin, inputs, objective)
     if measured:
-        norms = {
-            name: float(change.value.norm()) for name, change in direction.items() if name != LABEL_PRIOR
-        }
-        _raise_to(notebook.norms, norms)
-        _raise_to(notebook.jumps, jumps(direction, notebook.stream.mean))
-        notebook.stream.add({name: change for name, change in direction.items() if name != LABEL_PRIOR})
+        tensors = {name: change for name, change in direction.items() if name != LABEL_PRIOR}
+        _raise_to(notebook.norms, {name: float(change.value.norm()) for name, change in tensors.items()})
+        _raise_to(notebook.jumps, jumps(tensors, notebook.stream.mean))
+        notebook.stream.add(tensors)
         notebook.largest_batch = max(notebook.largest_batch, len(labels))
         if (sizes := log_sizes(inputs)) is not None:
             notebook.sizes.append(sizes.cpu())

@@ -36,8 +36,8 @@ class Evidence:
     adapting: bool
     """Whether the adapted model answers; else the plain one."""
     gained: float
-    """Estimated number of right predictions gained by adaptation so far, up to `MOST_GAIN`; a loss if negative.
-    After a change of the stream, only a loss is remembered."""
+    """Estimated number of right predictions gained by adaptation so far, at most `MOST_GAIN`; a loss if
+    negative. After a change of the stream, only a loss is remembered."""
     threshold: float
     """Estimated loss at which the plain model answers."""
     alarms: int = 0

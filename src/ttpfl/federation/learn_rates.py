@@ -47,9 +47,7 @@ def learn_rates(
 ) -> Rates:
     """Learn rates for `model` over source clients. Nothing needs to be tuned.
 
-    Each round, clients report their loss after adaptation and its slope in every rate. The server takes a
-    trust-region step, as far as it helps held-out clients. Learning ends by itself. The first client that
-    fails ends the run with its error; `ttpfl.federation.learn` leaves it out instead.
+    Learning ends by itself. The first client that fails ends it with an error; `federation.learn` goes on.
 
     Args:
         model: The global model; it is not changed.
@@ -65,7 +63,7 @@ def learn_rates(
         cache: Keeps directions between rounds; a new one of 1 GiB if None.
         optimizer: "trust-region", or "sgd": the paper's algorithm. If None, SGD if `lr` is set.
         prior: Learn a rate for the label prior, too, if there are classes. Not with SGD.
-        guard: Learn a guard against harm, too, in two more rounds. If None, with the trust-region method.
+        guard: Learn a guard, too (two more rounds); None: not with SGD.
         check: With SGD, if the result is worse than no adaptation, warn and return the best earlier rates.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
         logits: Maps the model's output to logits.
@@ -80,11 +78,11 @@ def learn_rates(
     """
     clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
-    how = {"optimizer": optimizer, "prior": prior, "guard": guard, "lr": lr, "mode": mode}
-    settings = _settings(clients, **counts, **how, seed=seed, check=check)
+    how = {"optimizer": optimizer, "prior": prior, "guard": guard, "lr": lr, "mode": mode, "check": check}
+    settings = _settings(clients, **counts, **how, seed=seed)
     run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
-    result = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
-    return result.with_values(result.values, learned=_recorded(result, settings))
+    found = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
+    return found.with_values(found.values, learned=_recorded(found, settings))
 
 
 def _recorded(rates: Rates, settings: LearnSettings) -> Record:
