@@ -1,11 +1,14 @@
 """Whether a stream changed: its next batch points elsewhere than all batches before."""
 
 from math import sqrt
-from statistics import median
+from statistics import fmean
 
 from ttpfl.core.direction import Change, Direction
 from ttpfl.core.guard import Limits
 from ttpfl.core.label_prior import LABEL_PRIOR
+
+MARGIN = 1.2
+"""New clients may vary more than source clients by this factor."""
 
 
 def jumps(direction: Direction, mean: Direction) -> dict[str, float]:
@@ -18,7 +21,7 @@ def jumps(direction: Direction, mean: Direction) -> dict[str, float]:
 
 
 def changed(direction: Direction, mean: Direction, limits: Limits, samples: int) -> bool:
-    """Whether most modules are further from the mean than they ever were at most source clients.
+    """Whether modules are on average further from the mean than they ever were at most source clients.
 
     Args:
         direction: of a batch.
@@ -29,7 +32,7 @@ def changed(direction: Direction, mean: Direction, limits: Limits, samples: int)
     factor = max(1.0, sqrt(limits.batch_size / samples))
     found = jumps(direction, mean) if limits.jumps else {}
     ratios = [found[name] / limit for name, limit in limits.jumps.items() if limit > 0 and name in found]
-    return bool(ratios) and median(ratios) > factor
+    return bool(ratios) and fmean(ratios) > MARGIN * factor
 
 
 def _distance(change: Change, mean: Change) -> float:
