@@ -283,6 +283,9 @@ def guarded(rates: ttpfl.Rates, gain: float) -> ttpfl.Rates:
 
 
 def test_guard_answers_with_the_plain_model(place: Path, model: nn.Module, rates: ttpfl.Rates) -> None:
+    values = torch.zeros_like(rates.values)
+    values[-1] = -1000.0  # of the last bias, so that predictions change
+    rates = rates.with_values(values)
     guarded(rates, gain=-1.0).save("guarded.safetensors")
     words = ("pictures", "--rates", "guarded.safetensors", *BATCH)
     result, personal = run(*words), ttpfl.Personalizer(model, guarded(rates, gain=-1.0), mode="online")
