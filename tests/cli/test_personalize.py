@@ -20,6 +20,8 @@ from typer.testing import CliRunner, Result
 
 import ttpfl
 from ttpfl.cli import app
+from ttpfl.core.gain import GAIN
+from ttpfl.core.guard import Estimator, Guard, Limits
 from ttpfl.data.pictures import Unreadable
 from ttpfl.folder_stream import Prediction, predict_pictures
 from ttpfl.models import Signature, save_model
@@ -271,3 +273,39 @@ def test_a_fifo_is_left_out_and_not_waited_for(place: Path) -> None:
     assert "skipped pipe.png, which cannot be read: " in done.stderr
     assert "FIFOs and devices are not read" in done.stderr
     assert len(done.stdout.splitlines()) == 1 + len(NAMES)
+
+
+def guarded(rates: ttpfl.Rates, gain: float) -> ttpfl.Rates:
+    """Rates whose guard believes that every changed prediction gains so much."""
+    limits = Limits(dict.fromkeys(rates.names, 1000000000.0), {}, 1e9, 4)
+    estimator = Estimator((gain, *([0.0] * (GAIN - 1))), (0.5, 0.0, 0.0, 0.0), 0.1, 0.05, 0.1, 0.1, {})
+    return replace(rates, guard=Guard(limits, estimator))
+
+
+def test_guard_answers_with_the_plain_model(place: Path, model: nn.Module, rates: ttpfl.Rates) -> None:
+    values = torch.zeros_like(rates.values)
+    values[-1] = -1000.0  # of the last bias, so that predictions change
+    rates = rates.with_values(values)
+    guarded(rates, gain=-1.0).save("guarded.safetensors")
+    words = ("pictures", "--rates", "guarded.safetensors", *BATCH)
+    result, personal = run(*words), ttpfl.Personalizer(model, guarded(rates, gain=-1.0), mode="online")
+    check(answers(result), by_hand(personal))
+    used = [row["model"] for row in answers(result)]
+    assert used == sorted(used)  # adapted until the alarm
+    assert used[-1] == "plain"
+    assert "adaptation was stopped once" in result.stderr
+    assert "estimated accuracy without labels: plain model 50%" in result.stderr
+    lines = run(*words, "--json").stdout.splitlines()
+    assert [json.loads(line)["model"] for line in lines] == used
+    alarmed = run(*words, "--fail-on-alarm")
+    assert alarmed.exit_code == 3
+    assert alarmed.stdout == result.stdout
+    unguarded = run(*words, "--no-guard", "--fail-on-alarm")
+    check(answers(unguarded), by_hand(ttpfl.Personalizer(model, rates, mode="online")))
+
+
+def test_guard_answers_with_the_adapted_model(place: Path, model: nn.Module, rates: ttpfl.Rates) -> None:
+    guarded(rates, gain=1.0).save("guarded.safetensors")
+    result = run("pictures", "--rates", "guarded.safetensors", *BATCH, "--fail-on-alarm")
+    check(answers(result), by_hand(ttpfl.Personalizer(model, rates, mode="online")))
+    assert {row["model"] for row in answers(result)} == {"adapted"}

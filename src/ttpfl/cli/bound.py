@@ -24,13 +24,9 @@ def bound(
     model: Annotated[
         Path | None, file_option("Model file of `ttpfl train`. Gives N, K and d, and H by measuring it.")
     ] = None,
-    rates: Annotated[
-        Path | None, file_option("Rates file of `ttpfl learn`: d, H and R are those of its rates.")
-    ] = None,
-    clients: Annotated[int | None, option("Number of source clients to measure H on.", "all", min=1)] = None,
-    batch_size: Annotated[
-        int | None, option("Batch size for measuring H; needs --model.", str(BATCH_SIZE), min=1)
-    ] = None,
+    rates: Annotated[Path | None, file_option("Rates file of --model; gives d, H and R.")] = None,
+    clients: Annotated[int | None, option("Source clients to measure H on.", "all", min=1)] = None,
+    batch_size: Annotated[int | None, option("Batch size for measuring H.", str(BATCH_SIZE), min=1)] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:

@@ -13,7 +13,7 @@ from ttpfl.cli.messages import for_users, say
 from ttpfl.errors import TtpflError, TtpflWarning
 
 DEBUG = "--debug"
-ERROR, USAGE, INTERRUPTED = 1, 2, 130
+ERROR, USAGE, ALARM, INTERRUPTED = 1, 2, 3, 130
 EXIT_CODES = "Exit codes: 0 success, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C)."
 
 # The base class of all usage errors, which typer does not export.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 
 from ttpfl.cli import completion
 from ttpfl.cli.foreign import WeightsOptions, model_in
+from ttpfl.cli.guard_report import answering, report_evidence
 from ttpfl.cli.messages import say, warn
 from ttpfl.cli.option_groups import with_groups
 from ttpfl.cli.options import argument, file_option, flag, option
@@ -61,11 +63,16 @@ def personalize(
         ),
     ] = None,
     batch_size: Annotated[int, option("Batch size.", min=1)] = 20,
+    no_guard: Annotated[bool, flag("--no-guard", "Adapt even where it seems to harm.")] = False,
+    fail_on_alarm: Annotated[
+        bool, flag("--fail-on-alarm", "Exit with code 3 if adaptation was stopped because it seemed to harm.")
+    ] = False,
 ) -> None:
     """Classify unlabelled images or other samples while adapting to them.
 
     Prints path, class and confidence of each image. Unreadable images are reported on stderr and
-    skipped; it is an error only if none can be read.
+    skipped; it is an error only if none can be read. If the rates have a guard, the plain model
+    answers where adaptation seems to harm, and each line names the model that answered.
     """
     from ttpfl.folder_stream import predict_pictures
     from ttpfl.sample_stream import predict_samples
@@ -74,20 +81,22 @@ def personalize(
         raise typer.BadParameter("nothing adapts without --rates", param_hint="--mode")
     network, signature, card = model_in(model, **vars(weights))
     _warn_of_chance(model, card)
-    predictor = _predictor(network, rates, mode or "online")
+    predictor = _predictor(network, rates, mode or "online", guard=not no_guard)
     stream: Iterable[Prediction | Unreadable]
     if signature.shape:
         stream = predict_samples(predictor, images, signature, batch_size)
     else:
         paths = _announce_resizing(_paths(images), signature.image_size)
         stream = predict_pictures(predictor, paths, signature, batch_size)
-    labels, unreadable = _write_all(stream, signature.classes, output, images)
+    answered = partial(answering, predictor)
+    labels, unreadable = _write_all(stream, signature.classes, output, images, answered)
     done = labels.total()
     if unreadable:
         warn(f"{unreadable} of {done + unreadable} images could not be read")
     if done >= MANY and len(labels) == 1:
         advice = "check the model and its --mean and --std" if rates is None else "compare without --rates"
         warn(f"all {done} samples were given the same class, {next(iter(labels))!r}: {advice}")
+    report_evidence(predictor, fail_on_alarm)
 
 
 def _write_all(
@@ -95,8 +104,12 @@ def _write_all(
     classes: tuple[str, ...],
     output: OutputOptions,
     places: list[str],
+    answered: Callable[[], str | None],
 ) -> tuple[Counter[str], int]:
-    """Write each prediction as it comes. Returns label counts and the number of unreadable images."""
+    """Write each prediction as it comes, with the model that answered it, if there is a choice.
+
+    Returns label counts and the number of unreadable images.
+    """
     from ttpfl.cli.predictions import opened, writer
     from ttpfl.cli.progress import progress
     from ttpfl.data.pictures import Unreadable
@@ -111,7 +124,7 @@ def _write_all(
                 warn(one_line(f"skipped {outcome.path}, which cannot be read: {outcome.reason}"))
                 unreadable += 1
             else:
-                write(outcome)
+                write(outcome, answered())
                 labels[outcome.label] += 1
                 advance(labels.total(), None)
         if not labels:  # an error before the file is complete, so that none is left behind
@@ -152,14 +165,16 @@ def _announce_resizing(paths: Iterable[str], size: tuple[int, int]) -> Iterator[
         yield path
 
 
-def _predictor(network: "nn.Module", rates: Path | None, mode: str) -> "Callable[[Tensor], Tensor]":
+def _predictor(
+    network: "nn.Module", rates: Path | None, mode: str, guard: bool
+) -> "Callable[[Tensor], Tensor]":
     from ttpfl.core.personalizer import Personalizer
     from ttpfl.core.rates import Rates
     from ttpfl.evaluation.evaluator import plain
 
     if rates is None:
         return plain(network)
-    return Personalizer(network, Rates.load(rates, model=network), mode=mode)  # type: ignore[arg-type]
+    return Personalizer(network, Rates.load(rates, model=network), mode, guard=guard)  # type: ignore[arg-type]
 
 
 def _paths(places: Iterable[str]) -> Iterator[str]:

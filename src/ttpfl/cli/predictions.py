@@ -47,27 +47,33 @@ def cell(text: str) -> str:
 
 def writer(
     stream: TextIO, classes: tuple[str, ...], probabilities: bool, as_json: bool
-) -> "Callable[[Prediction], None]":
-    """A function that writes a prediction as a JSON object, or as CSV under a header."""
+) -> "Callable[[Prediction, str | None], None]":
+    """A function that writes a prediction, and the model that answered it, as a JSON object or as CSV.
+
+    CSV has a header; without a choice between models, there is no column for the model.
+    """
     rows = csv.writer(stream, lineterminator="\n")
     # Terminals get no control characters; programs get names as they are.
     shown = printable if stream.isatty() else str
     header = [["path", "class", "confidence", *(shown(cell(name)) for name in classes if probabilities)]]
 
-    def write_object(prediction: "Prediction") -> None:
+    def write_object(prediction: "Prediction", model: str | None) -> None:
         line: dict[str, Any] = {"path": prediction.path, "class": prediction.label}
         line["confidence"] = round(prediction.confidence, 6)
         if probabilities:
             rounded = (round(value, 6) for value in prediction.probabilities)
             line["probabilities"] = dict(zip(classes, rounded, strict=True))
+        if model is not None:
+            line["model"] = model
         print(json.dumps(line), file=stream, flush=True)
 
-    def write_row(prediction: "Prediction") -> None:
+    def write_row(prediction: "Prediction", model: str | None) -> None:
+        chosen = [] if model is None else [model]
         if header:  # with the first row, so that a failure leaves nothing behind
-            rows.writerow(header.pop())
+            rows.writerow([*header.pop(), *("model" for _ in chosen)])
         texts = (shown(cell(text)) for text in (prediction.path, prediction.label))
         values = (prediction.confidence, *(prediction.probabilities if probabilities else ()))
-        rows.writerow([*texts, *(f"{value:.6f}" for value in values)])
+        rows.writerow([*texts, *(f"{value:.6f}" for value in values), *chosen])
         stream.flush()
 
     return write_object if as_json else write_row

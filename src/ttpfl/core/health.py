@@ -1,12 +1,13 @@
 """Label-free metrics that reveal harmful adaptation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import torch
 from torch import Tensor
 
 from ttpfl._moved import renamed
+from ttpfl.core.watch import Evidence
 
 SMOOTHING = 0.1  # weight of a new batch, once ten batches have been seen
 
@@ -26,7 +27,7 @@ class Health:
     """The effect of adaptation on a stream of batches.
 
     Warning signs: `changed_share` far above its value on source clients, `entropy_after` near zero for every
-    batch, a growing `change_norm`, any `fallbacks`.
+    batch, a growing `change_norm`, any `fallbacks`, many samples `left_out`, and `evidence.adapting` off.
 
     >>> health = Health().after(HealthFigures(1.0, 0.8, 0.1, 0.25))
     >>> health.smoothed.changed_share
@@ -37,6 +38,12 @@ class Health:
     fallbacks: int = 0  # batches predicted by the plain model, because adaptation overflowed
     last: HealthFigures | None = None
     smoothed: HealthFigures | None = None
+    left_out: int = (
+        0  # samples that were not learned from, because they were much larger or smaller than usual
+    )
+    shortened: int = 0  # batches that would have moved the model further than those of source clients
+    changes: int = 0  # how often the stream changed, so that everything before was forgotten
+    evidence: Evidence | None = None  # of the guard, if the rates have one
 
     def after(self, figures: HealthFigures) -> "Health":
         """Health after one more batch."""
@@ -45,7 +52,7 @@ class Health:
         before = figures if self.smoothed is None else self.smoothed
         pairs = zip(vars(before).values(), vars(figures).values(), strict=True)
         smoothed = HealthFigures(*(_smoothed(old, new, weight) for old, new in pairs))
-        return Health(batches, self.fallbacks, figures, smoothed)
+        return replace(self, batches=batches, last=figures, smoothed=smoothed)
 
 
 def _smoothed(old: float, new: float, weight: float) -> float:

@@ -8,14 +8,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ttpfl.core.direction import Change, Direction, Objective, check_finite, entropy, move, probe
+from ttpfl.core.direction import Objective, check_finite, entropy, move, probe
 from ttpfl.core.health import Health, HealthFigures, changed_share
+from ttpfl.core.influence import Seen
 from ttpfl.core.inputs import Inputs, all_finite, checked
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.outputs import Readout
 from ttpfl.core.private_copy import private_copy
 from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.core.running import RunningDirection
+from ttpfl.core.running_state import RunningState, mean_dtype
+from ttpfl.core.safeguard import Safeguard
 from ttpfl.core.snapshot import OffsetModel
 from ttpfl.core.twin import Moved, Twin, isolated
 from ttpfl.errors import RatesError
@@ -37,6 +40,9 @@ class Personalizer(nn.Module):
         decay: weight of the past in an exponential mean, in (0, 1); for online streams that change.
         logits: maps the model's output to logits, for outputs that are not a tensor.
         objective: maps logits to the unsupervised loss.
+        guard: whether the guard of the rates, if they have one, bounds what a batch and a sample can do, and
+            answers with the plain model where adaptation seems to harm.
+        on_alarm: called with `health` whenever the guard stops adaptation.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
@@ -58,6 +64,8 @@ class Personalizer(nn.Module):
         decay: float | None = None,
         logits: Readout | None = None,
         objective: Objective = entropy,
+        guard: bool = True,
+        on_alarm: Callable[[Health], object] | None = None,
     ) -> None:
         super().__init__()
         MODES.check(RatesError, mode=mode)
@@ -72,7 +80,8 @@ class Personalizer(nn.Module):
         self._twin, self._shapes = Twin(model, modules, logits), {spec.name: spec.shape for spec in modules}
         self._rates = {name: rate.to(self._twin.device, copy=True) for name, rate in moving.items()}
         self._running = RunningDirection(mode == "online", rates.prior, decay)
-        self._health = Health()
+        self._safeguard = Safeguard(rates.guard if guard else None, mode == "online", on_alarm)
+        self._health = self._safeguard.fresh_health()
 
     def reset(self) -> None:
         """Forget everything learned so far, for example between two clients.
@@ -85,15 +94,16 @@ class Personalizer(nn.Module):
         0
         """
         self._running.clear()
-        self._health = Health()
+        self._safeguard.clear()
+        self._health = self._safeguard.fresh_health()
 
     @property
     def health(self) -> Health:
         """Label-free metrics of the last batch, and smoothed over recent ones.
 
         >>> model = nn.Linear(3, 2)
-        >>> Personalizer(model, Rates.zeros(model)).health
-        Health(batches=0, fallbacks=0, last=None, smoothed=None)
+        >>> Personalizer(model, Rates.zeros(model)).health  # doctest: +ELLIPSIS
+        Health(batches=0, fallbacks=0, last=None, smoothed=None, ...)
         """
         return self._health
 
@@ -119,26 +129,43 @@ class Personalizer(nn.Module):
             inputs = checked(Inputs(args, kwargs))
             if not self._rates:
                 return self._predict_plainly(inputs)
-            plain, before, direction, features = probe(self._twin, inputs, self._objective)
+            seen = self._safeguard.seen(inputs)
+            if seen.nothing:
+                return self._without_learning(inputs, seen)
+            plain, before, direction, features = probe(self._twin, seen.inputs, self._objective)
             with torch.no_grad():
+                # Outliers are not learned from, but answered, so the plain model must be able to.
+                whole = plain if seen.rows is None else check_finite(self._twin.plain(inputs))
+                self._health = self._safeguard.remember(seen, direction, self._health)
                 if not all(all_finite(change.value) for change in direction.values()):
                     return self._fall_back(inputs)
+                changes = self._health.changes
+                self._health = self._safeguard.changed(seen, direction, self._running.mean, self._health)
+                if self._health.changes > changes:
+                    self._running.clear()
                 self._running.add(direction)
                 del direction  # make room for the adapted weights
                 moved = self._moved()
-                adapted = self._twin.again(inputs, moved, plain, features)
+                if seen.rows is None:
+                    adapted = self._twin.again(inputs, moved, plain, features)
+                else:
+                    adapted = self._twin.plain(inputs, moved)
+                learned = seen.of(adapted)
                 if not all_finite(adapted):
-                    self._running.clear()  # a mean that overflows is unusable
+                    if not all_finite(learned):
+                        self._running.clear()  # a mean that overflows is unusable
                     return self._fall_back(inputs)
-                after, norm = float(self._objective(adapted)), self._change_norm(moved)
-                figures = HealthFigures(float(before), after, norm, changed_share(plain, adapted))
+                after, norm = float(self._objective(learned)), self._change_norm(moved)
+                figures = HealthFigures(float(before), after, norm, changed_share(plain, learned))
                 self._health = self._health.after(figures)
-                return adapted
+                self._health = self._safeguard.weigh(plain, learned, self._health)
+                return adapted if self._safeguard.adapting else whole
 
     def predict(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return logits with what was learned so far, without learning from this batch.
 
-        In batch mode, that is the adaptation to the last batch; before the first batch, the plain model.
+        In batch mode, that is the adaptation to the last batch; before the first batch, and while the guard
+        has stopped adaptation, the plain model.
 
         >>> model = nn.Linear(3, 2)
         >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
@@ -147,13 +174,7 @@ class Personalizer(nn.Module):
         True
         """
         with isolated(), torch.no_grad():
-            inputs = checked(Inputs(args, kwargs))
-            if self._running.batches:
-                adapted = self._twin.plain(inputs, self._moved())
-                if all_finite(adapted):
-                    return adapted
-                self._count_fallback()
-            return check_finite(self._twin.plain(inputs))
+            return self._with_the_past(checked(Inputs(args, kwargs)))
 
     def adapted_model(self) -> nn.Module:
         """Return a copy of the model with the adapted weights, to use without a personalizer.
@@ -213,6 +234,22 @@ class Personalizer(nn.Module):
         ]
         return float(torch.stack(parts).norm()) if parts else 0.0
 
+    def _with_the_past(self, inputs: Inputs) -> Tensor:
+        """Logits with what was learned so far."""
+        if self._running.batches and self._safeguard.adapting:
+            adapted = self._twin.plain(inputs, self._moved())
+            if all_finite(adapted):
+                return adapted
+            self._count_fallback()
+        return check_finite(self._twin.plain(inputs))
+
+    def _without_learning(self, inputs: Inputs, seen: Seen) -> Tensor:
+        """Logits of a batch of outliers."""
+        with torch.no_grad():
+            logits = self._with_the_past(inputs)
+        self._health = self._safeguard.remember(seen, {}, self._health)
+        return logits
+
     def _predict_plainly(self, inputs: Inputs) -> Tensor:
         with torch.no_grad():
             plain = check_finite(self._twin.plain(inputs))
@@ -237,56 +274,21 @@ class Personalizer(nn.Module):
         with torch.inference_mode(False):
             self._rates = {name: rate.to(self._twin.device) for name, rate in self._rates.items()}
             for name, change in self._running.mean.items():
-                self._running.mean[name] = change._replace(
-                    value=change.value.to(self._twin.device, self._dtype(name))
-                )
+                dtype = mean_dtype(self._twin, name)
+                self._running.mean[name] = change._replace(value=change.value.to(self._twin.device, dtype))
         return self
 
-    def _dtype(self, name: str) -> torch.dtype:
-        """Type of a mean direction: float32 or better, whatever the model is cast to."""
-        if name == LABEL_PRIOR:
-            return torch.float64
-        return torch.promote_types(self._twin.tensors[name].dtype, torch.float32)
-
-    def _mean_key(self, name: str) -> str:
-        """Key of a mean direction, which has another meaning in the log domain and for the label prior."""
-        if name == LABEL_PRIOR:
-            return f"counts.{name}"
-        return f"{'log_mean' if self._twin.specs[name].log_domain else 'mean'}.{name}"
+    def _state(self) -> RunningState:
+        return RunningState(self._twin, self._shapes, self._running, self._safeguard.watch)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        destination[f"{prefix}count"] = torch.tensor(self._running.batches)
-        for name, change in self._running.mean.items():
-            destination[f"{prefix}{self._mean_key(name)}"] = change.whole().clone()
+        destination.update((f"{prefix}{key}", tensor) for key, tensor in self._state().saved().items())
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
         """Load a `state_dict()`; an invalid one raises an error and changes nothing."""
-        means: dict[str, Tensor] = {}
-        for key, tensor in state_dict.items():
-            kind, _, name = key.removeprefix(prefix).partition(".")
-            if kind in ("mean", "log_mean", "counts"):
-                means[name] = tensor
-                if name in self._rates and key != f"{prefix}{self._mean_key(name)}":
-                    raise RatesError(f"the state is for other rates: they move {name!r} in another domain")
-        stored = state_dict.get(f"{prefix}count", torch.tensor(-1))
-        count = int(stored) if stored.numel() == 1 else -1
-        if count < 0 or (count > 0) != bool(means):
-            raise RatesError("this is not the state of a personalizer: 'count' or the means are missing")
-        if means and means.keys() != self._rates.keys():
-            name = min(means.keys() ^ self._rates.keys())
-            raise RatesError(f"the state is for other rates: module {name!r} is in only one of them")
-        mean: Direction = {}
-        for name, tensor in means.items():
-            shape = self._shapes[name]
-            if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
-                raise RatesError(
-                    f"the mean direction of {name!r} has shape {tuple(tensor.shape)} (expected {shape}) "
-                    "or is not finite"
-                )
-            with torch.inference_mode(False):
-                value = tensor.detach().to(self._twin.device, self._dtype(name), copy=True)
-            mean[name] = Change(value, None, shape)
-        self._running.batches = count
-        self._running.mean = {name: mean[name] for name in self._rates if name in mean}
+        own = {
+            key.removeprefix(prefix): tensor for key, tensor in state_dict.items() if key.startswith(prefix)
+        }
+        self._state().load(own)

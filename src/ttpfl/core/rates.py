@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ttpfl._moved import renamed
 from ttpfl.core import rates_file, rates_text, selection
+from ttpfl.core.guard import Guard
 from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.network import ModuleSpec, describe, fingerprint, in_log_domain, weights_hash
@@ -61,6 +62,7 @@ class Rates:
     head: str | None = None  # name of the last layer, if known
     learned: dict[str, Any] = field(default_factory=dict)  # rounds, clients, lr, ...
     account: Account = field(default_factory=Account)  # privacy spent to learn them
+    guard: Guard | None = None  # what source clients teach about harm
 
     @classmethod
     def zeros(

@@ -16,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ttpfl._version import __version__
+from ttpfl.core.guard import Guard
 from ttpfl.core.network import ModuleSpec
 from ttpfl.core.privacy_record import Account
 from ttpfl.errors import RatesFileError
@@ -39,6 +40,7 @@ def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[
     card: dict[str, Any] = {name: fields[name] for name in (*_RATES_FIELDS, "variance")}
     card |= {"prior": list(fields["prior"])} if fields["prior"] else {}
     card |= {"head": fields["head"]} if fields["head"] is not None else {}
+    card |= {} if fields["guard"] is None else {"guard": fields["guard"].as_json()}
     card |= {"format": FORMAT, "version": VERSION, "library": __version__, "names": list(names)}
     card["modules"] = [[getattr(spec, name) for name in _MODULE_FIELDS] for spec in fields["modules"]]
     card["account"] = fields["account"].of(values).as_json()
@@ -88,6 +90,7 @@ def _fields(card: dict[str, Any], values: Tensor) -> dict[str, Any]:
     fields["head"] = card.get("head")
     if not isinstance(fields["head"], str | None):
         raise RatesFileError(f"has a last layer that is no name: {fields['head']!r:.40}")
+    fields["guard"] = Guard.from_json(card["guard"]) if "guard" in card else None
     return fields | {name: card[name] for name in _RATES_FIELDS}
 
 

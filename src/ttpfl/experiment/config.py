@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 """Nested tables, as in TOML."""
 
 SEEDED = "seed"  # set by the recipe's seeds
-NO_KEYS = (SEEDED, "workers")  # workers are set by `ttpfl run --workers`
+NO_KEYS = (SEEDED, "workers", "guard")  # workers are set by `ttpfl run --workers`; methods use no guard
 
 
 @dataclass(frozen=True)

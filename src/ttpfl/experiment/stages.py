@@ -128,7 +128,7 @@ def learned(context: ExperimentContext, config: Config) -> Result:
             result = learn(
                 case.model,
                 case.clients.population.source,
-                replace(config.learn, workers=context.workers),
+                replace(config.learn, workers=context.workers, guard=False),
                 run_dir=run_dir,
                 resume=True,
                 callbacks=[Rounds(advance)],

@@ -40,6 +40,7 @@ def learn_rates(
     optimizer: str | None = None,
     prior: bool = False,
     budget: float | None = None,
+    guard: bool = False,
     check: bool = True,
     progress: Callable[[dict[str, Any]], object] | None = None,
     logits: Readout | None = None,
@@ -48,8 +49,7 @@ def learn_rates(
 ) -> Rates:
     """Learn rates for `model` over source clients. Nothing needs to be tuned.
 
-    Each round, clients report their loss and its slope in every rate, and the server takes a trust-region
-    step. The first client that fails ends the run; `ttpfl.federation.learn` leaves it out instead.
+    Learning ends by itself. The first client that fails ends it with an error; `federation.learn` goes on.
 
     Args:
         model: The global model; it is not changed.
@@ -66,6 +66,7 @@ def learn_rates(
         optimizer: "trust-region", or "sgd": the paper's algorithm. If None, SGD if `lr` is set.
         prior: Learn a rate for the label prior, too, if there are classes. Not with SGD.
         budget: Most forward passes that personalising a batch may cost: it chooses the modules.
+        guard: Learn a guard against harm, too, in two more rounds.
         check: With SGD, if the result is worse than no adaptation, warn and return the best earlier rates.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
         logits: Maps the model's output to logits.
@@ -73,14 +74,13 @@ def learn_rates(
         loss: Maps logits and labels to the supervised loss.
 
     >>> import torch
-    >>> clients, history = {n: (torch.randn(8, 3), torch.randint(2, (8,))) for n in "abc"}, []
-    >>> rates = learn_rates(nn.Linear(3, 2), clients, rounds=2, batch_size=4, progress=history.append)
-    >>> sorted(history[0])
-    ['clients', 'plain_accuracy', 'plain_loss', 'round', 'validation_accuracy', 'validation_loss']
+    >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in "abc"}
+    >>> learn_rates(nn.Linear(3, 2), clients, batch_size=4).names
+    ('weight', 'bias')
     """
     clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
-    how = {"optimizer": optimizer, "prior": prior, "budget": budget, "lr": lr, "mode": mode}
+    how = {"optimizer": optimizer, "prior": prior, "budget": budget, "guard": guard, "lr": lr, "mode": mode}
     settings = _settings(clients, **counts, **how, seed=seed, check=check)
     run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
     return _recorded(run(callbacks=[] if progress is None else [_Progress(progress)]).rates, settings)

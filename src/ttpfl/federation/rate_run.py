@@ -3,11 +3,11 @@
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,19 +15,21 @@ from torch import Tensor, nn
 from ttpfl._version import __version__
 from ttpfl.core.direction import Objective, entropy
 from ttpfl.core.direction_cache import DirectionCache
-from ttpfl.core.learning import Loss, cross_entropy
+from ttpfl.core.guard import Guard
+from ttpfl.core.learning import Loss, cross_entropy, draw_cohort
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.network import model_hash, weights_hash
 from ttpfl.core.outputs import Readout
 from ttpfl.core.privacy_record import Account
 from ttpfl.core.rates import Rates
 from ttpfl.core.rates_check import Candidate, Verdict, returnable, verdict
-from ttpfl.core.selection import Only, no_last_layer
+from ttpfl.core.selection import no_last_layer
 from ttpfl.core.slopes import class_count, head_name
 from ttpfl.core.twin import Twin
 from ttpfl.errors import FederationError, RatesWarning
 from ttpfl.federation.checkpoints.callbacks import Callback, Keeping, RunInfo
 from ttpfl.federation.checkpoints.identity import common
+from ttpfl.federation.clients.guard_work import GuardWork
 from ttpfl.federation.clients.rate_work import RatesWork, batches_of, validation_data
 from ttpfl.federation.common.client_pool import ClientPool, Clients
 from ttpfl.federation.common.jobs import MakeEngine
@@ -35,6 +37,9 @@ from ttpfl.federation.common.rate_vector import packed, unpacked
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.common.state_vector import layout_of
 from ttpfl.federation.engine.session import Session, Validate
+from ttpfl.federation.first_rates import first_rates
+from ttpfl.federation.guard_run import layout_of as guard_layout
+from ttpfl.federation.guard_run import learned_guard
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import kept_key
 from ttpfl.federation.server.rate_average import check_cohort
@@ -51,7 +56,7 @@ NO_BOUND = (
     "no privacy bound (%s): epsilon is infinite. For a bound, start from zero rates or from rates that have "
     "one, and set noise above 0"
 )
-_NOT_RECORDED = ("rounds", "workers", "only")  # recorded elsewhere, or without influence
+_NOT_RECORDED = ("rounds", "workers", "only", "guard")  # recorded elsewhere, or without influence
 
 
 class Learned(NamedTuple):
@@ -87,6 +92,8 @@ class RateRun:
         evaluate: Callable[[Rates], Mapping[str, float]] | None = None,
     ) -> Learned:
         """Run from the first round, or resume from the newest checkpoint, and return the rates."""
+        if self.settings.guard and self.engine is not None:
+            raise FederationError("a guard cannot be learned over real sites yet: use guard=False")
         search, session = self.settings.searches, self._session(run_dir)
         check = self.settings.check and self._compares and not search
         # The round of rates that are evaluated during the run is not recorded in them.
@@ -105,6 +112,8 @@ class RateRun:
             rates = self._found(state)
         else:
             rates = self._result(self._last(state))
+        if self.settings.guard and bool(rates.values.any()):
+            rates = replace(rates, guard=self._guard(session, rates))
         if run_dir is not None:
             rates.save(Path(run_dir) / "rates.safetensors")
         return Learned(rates, state.history)
@@ -180,6 +189,15 @@ class RateRun:
         return RatesWork(
             twin, initial, self._pool, settings, cache, *functions, self.noise_key, self._compares
         )
+
+    def _guard(self, session: Session, rates: Rates) -> Guard | None:
+        """Learn a guard from the clients of the last round."""
+        layout, twin = guard_layout(rates), Twin(self.model, rates.modules, readout=self.logits)
+        work = GuardWork(twin, rates, self._pool, self.settings, self.objective, layout)
+        engine = replace(session, make_work=lambda: work).engine(layout.length, torch.float32)
+        number = 0 if self.settings.searches else self.settings.rounds - 1
+        clients = draw_cohort(range(len(self._pool)), session.info.cohort, self.settings.seed, number)
+        return learned_guard(engine, rates, self._pool, clients)
 
     def _server_key(self, run_dir: str | PathLike[str] | None) -> bytes:
         if self.settings.privacy != "central":
@@ -266,30 +284,3 @@ class RateRun:
         if state.best is not None:  # checkpoints of early versions have no other candidate
             earlier.append(Candidate(state.best_round, state.best))
         return verdict(self._last(state), earlier, total), min(clients)
-
-
-def first_rates(
-    model: nn.Module,
-    settings: LearnSettings,
-    rates: Rates | None,
-    classes: int | None,
-    head: str | None = None,
-) -> Rates:
-    """The rates to start from, checked against the settings and the model.
-
-    Zeros by default: a search moves variances in the log domain, where the loss has no cliffs, and the label
-    prior, if the number of classes is known. `head` is the name of the last layer, if known.
-    """
-    if rates is None:
-        chosen = None if settings.selection == "all" else cast(Only, settings.selection)
-        prior = [0.0] * classes if settings.prior and classes else []
-        return Rates.zeros(model, "tensor", chosen, "log" if settings.searches else "linear", prior, head)
-    only = settings.only if settings.budget is None else settings.selection
-    if only not in (None, rates.only or "all"):
-        asked = "only is" if settings.budget is None else f"budget={settings.budget:g} means"
-        raise FederationError(
-            f"{asked} {only!r}, but the initial rates are for {rates.only or 'all'!r}: leave out either"
-        )
-    rates.checked().check_fits(model)
-    # Zeros mean the same in both domains.
-    return rates if rates.values.any() or not settings.searches else rates.in_log_domain()

@@ -164,7 +164,7 @@ class LearnSettings(RunSettings):
     lr: float | None = choice(None, "learning rate of sgd; 0.1 by default", POSITIVE)
     mode: str = choice(
         "batch",
-        "use each batch's direction (batch) or the running mean of directions (online)",
+        "use each batch's direction (batch) or their running mean (online)",
         one_of("batch", "online"),
     )
     only: str | None = choice(
@@ -173,9 +173,7 @@ class LearnSettings(RunSettings):
         one_of("all", "params", "stats", "prior", "head", "forward"),
     )
     budget: float | None = choice(None, "limit the cost of a batch: 1.1, 2 or 4 forward passes", BUDGET)
-    prior: bool = choice(
-        False, "learn a rate for the label prior, too; not with sgd, params or stats", BOOLEAN
-    )
+    prior: bool = choice(False, "learn a rate for the label prior; not with sgd", BOOLEAN)
     average: str = choice(
         "mean", "aggregation over clients: mean (the paper), median, trimmed or krum", AVERAGES
     )
@@ -196,6 +194,7 @@ class LearnSettings(RunSettings):
         True,
         "with sgd, if rates are worse than no adaptation on source clients, warn and return the best round",
     )
+    guard: bool = choice(False, "learn a guard against harm, in two more rounds", BOOLEAN)
     direction_cache: int = choice(
         2**31, "bytes for cached directions, shared by all workers; 0 disables it", integer(0), free=True
     )
@@ -257,6 +256,11 @@ class LearnSettings(RunSettings):
         for name, value in completed.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
+        if self.guard and (self.privacy != "none" or self.average != "mean"):
+            raise FederationError(
+                f"guard=True is not possible with privacy={self.privacy!r}, average={self.average!r}: a "
+                "guard is learned from sums over all clients without noise; use guard=False"
+            )
 
     def _check_privacy(self) -> None:
         POSITIVE.check(FederationError, clip=self.clip)

@@ -19,8 +19,8 @@ from ttpfl.errors import FederationError
 from ttpfl.federation import Callback, LearnSettings, TrainSettings, learn, train
 from ttpfl.federation.checkpoints.progress import TensorBoard
 from ttpfl.federation.common.state import Record, RunState
+from ttpfl.federation.first_rates import first_rates
 from ttpfl.federation.privacy.accountant import in_words
-from ttpfl.federation.rate_run import first_rates
 from ttpfl.flower.engine import Assignment, GridEngine
 from ttpfl.flower.identity import Identity
 from ttpfl.flower.model_store import card_of, outputs_in

@@ -30,7 +30,8 @@ class _ATP(Method):
                 f"{self.name} needs learned rates of kind {self.needs_rates!r}; available: {available}. Pass "
                 f"SourceInfo(rates={{{self.needs_rates!r}: ...}}) (--rates on the command line)"
             )
-        return Personalized(Personalizer(model, source_info.rates[self.needs_rates], mode=self.mode))
+        rates = source_info.rates[self.needs_rates]
+        return Personalized(Personalizer(model, rates, mode=self.mode, guard=False))
 
 
 @method("atp-batch")

@@ -84,7 +84,7 @@ class Session:
             if done and finish is None:
                 return state, None
             callbacks = self._callbacks(directory, callbacks, evaluate)
-            engine = self._engine(len(state.vector), state.vector.dtype)
+            engine = self.engine(len(state.vector), state.vector.dtype)
             cleanup.callback(engine.close)
             try:
                 if not done:
@@ -157,7 +157,8 @@ class Session:
             active += [History(directory), Checkpoints(directory, self._full_identity, every, keep)]
         return active
 
-    def _engine(self, length: int, dtype: torch.dtype) -> Engine:
+    def engine(self, length: int, dtype: torch.dtype) -> Engine:
+        """Create the engine that runs clients."""
         if self.make_engine is not None:
             return self.make_engine(length, dtype)
         if self.strict:

@@ -1,0 +1,55 @@
+"""What the guard of a stream decided, in the words of `ttpfl personalize`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import typer
+
+from ttpfl.cli.errors import ALARM
+from ttpfl.cli.messages import say, warn
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ttpfl.core.watch import Estimate, Evidence
+
+
+def evidence_of(predictor: "Callable[[Tensor], Tensor]") -> "Evidence | None":
+    """The evidence so far; None if the predictor has no guard."""
+    from ttpfl.core.personalizer import Personalizer
+
+    return predictor.health.evidence if isinstance(predictor, Personalizer) else None
+
+
+def answering(predictor: "Callable[[Tensor], Tensor]") -> str | None:
+    """The model that answered the last batch; None if the predictor has no guard."""
+    evidence = evidence_of(predictor)
+    return None if evidence is None else "adapted" if evidence.adapting else "plain"
+
+
+def report_evidence(predictor: "Callable[[Tensor], Tensor]", fail: bool) -> None:
+    """Print what the guard estimates; if it stopped adaptation, warn, and exit with a code if `fail`."""
+    evidence = evidence_of(predictor)
+    if evidence is None or evidence.plain_accuracy is None or evidence.adapted_accuracy is None:
+        return
+    plain, adapted = in_words(evidence.plain_accuracy), in_words(evidence.adapted_accuracy)
+    say(f"estimated accuracy without labels: plain model {plain}, adapted {adapted}")
+    if evidence.alarms:
+        now = "and has continued since" if evidence.adapting else "and the plain model answers"
+        warn(f"adaptation was stopped {times(evidence.alarms)}, because it seemed to harm, {now}")
+        if fail:
+            raise typer.Exit(ALARM)
+
+
+def in_words(estimate: "Estimate") -> str:
+    """An estimate with its interval."""
+    return f"{estimate.value:.0%} ({estimate.low:.0%} to {estimate.high:.0%})"
+
+
+def times(count: int) -> str:
+    """A number of times.
+
+    >>> times(1), times(3)
+    ('once', '3 times')
+    """
+    return "once" if count == 1 else f"{count} times"

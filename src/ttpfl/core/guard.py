@@ -1,0 +1,85 @@
+"""The guard: what source clients teach about harm, as a part of a rates file.
+
+*Limits* bound the influence of a batch and of a sample. The *estimator* tells without labels how much
+adaptation gains. The *threshold* says how large an estimated loss is before the plain model answers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+import torch
+
+from ttpfl.core.gain import GAIN, RIGHT, Coefficients
+from ttpfl.errors import RatesFileError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far the batches and the samples of source clients go."""
+
+    norms: dict[str, float]
+    """Limit of the norm of each module's direction."""
+    jumps: dict[str, float]
+    """Limit of the distance of each module's direction from the mean of the batches before."""
+    spread: float
+    """Limit of the distance of a sample's log size from the median of its stream."""
+    batch_size: int
+    """Of the source clients. Directions of smaller batches vary more."""
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """Estimates the gain of a stream without labels, and how far off it is."""
+
+    gain: tuple[float, ...]
+    right: tuple[float, ...]
+    """Coefficients of the two models in `ttpfl.core.gain`."""
+    threshold: float
+    """Estimated loss, in predictions, at which the plain model answers."""
+    false_alarms: float
+    """Upper bound of the probability of an alarm at a client like the source clients that gains."""
+    gain_error: float
+    plain_error: float
+    """Root mean square errors of the estimated gain and accuracy at held-out source clients."""
+    measured: dict[str, Any]
+    """Error rates at held-out source clients."""
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """As tensors."""
+        return Coefficients(*(torch.tensor(part, dtype=torch.float64) for part in (self.gain, self.right)))
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What source clients teach about harm."""
+
+    limits: Limits
+    estimator: Estimator | None = None
+    """None if the model does not predict classes."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for the card of a rates file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, card: Mapping[str, Any]) -> "Guard":
+        """The guard in the card of a rates file; raises a RatesFileError if it is not valid."""
+        limits = Limits(**card["limits"])
+        numbers = [*limits.norms.values(), *limits.jumps.values(), limits.spread, limits.batch_size]
+        estimator = None
+        if card["estimator"] is not None:
+            fields = dict(card["estimator"])
+            fields |= {name: tuple(map(float, fields[name])) for name in ("gain", "right")}
+            estimator = Estimator(**fields)
+            if (len(estimator.gain), len(estimator.right)) != (GAIN, RIGHT):
+                raise RatesFileError("has a guard with another number of coefficients: upgrade ttpfl")
+            errors = (estimator.threshold, estimator.gain_error, estimator.plain_error)
+            numbers += [*map(abs, (*estimator.gain, *estimator.right)), *errors, estimator.false_alarms]
+        if not all(
+            isinstance(number, (int, float)) and number >= 0 and isfinite(number) for number in numbers
+        ):
+            raise RatesFileError("has a guard whose numbers are not finite, or negative")
+        return cls(limits, estimator)

@@ -1,0 +1,97 @@
+"""The guard of one stream: what it lets a personalizer learn, which model answers, and what it reports."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from torch import Tensor
+
+from ttpfl.core.direction import Direction
+from ttpfl.core.guard import Guard
+from ttpfl.core.health import Health
+from ttpfl.core.influence import Influence, Seen, batch_size
+from ttpfl.core.inputs import Inputs
+from ttpfl.core.stream_change import changed
+from ttpfl.core.watch import Watch
+
+log = logging.getLogger("ttpfl")
+
+LEFT_OUT = (
+    "%d samples of a batch are much larger or smaller than usual: they are not learned from; see "
+    "Personalizer.health.left_out (shown once)"
+)
+STOPPED = (
+    "batch %d: adaptation stopped, since it seems to have cost %.1f right predictions so far; the "
+    "plain model answers"
+)
+CHANGED = "batch %d: the stream changed, so what was learned before it is forgotten"
+CONTINUED = "batch %d: adaptation continues, since its loss is made up for"
+
+
+class Safeguard:
+    """Applies a guard to a stream; without a guard, everything passes.
+
+    Args:
+        guard: the guard of the rates.
+        online: whether the stream is remembered.
+        on_alarm: called with the health whenever adaptation is stopped.
+    """
+
+    def __init__(
+        self, guard: Guard | None, online: bool, on_alarm: Callable[[Health], object] | None = None
+    ) -> None:
+        limits = None if guard is None else guard.limits
+        self._influence = Influence(limits, online)
+        self._limits = limits if online else None
+        self.watch = None if guard is None or guard.estimator is None else Watch(guard.estimator)
+        self._on_alarm = on_alarm
+
+    @property
+    def adapting(self) -> bool:
+        """Whether the adapted model answers."""
+        return self.watch is None or self.watch.evidence.adapting
+
+    def clear(self) -> None:
+        """Forget the stream."""
+        self._influence.clear()
+        if self.watch is not None:
+            self.watch.clear()
+
+    def fresh_health(self) -> Health:
+        """The health before the first batch."""
+        return Health(evidence=None if self.watch is None else self.watch.evidence)
+
+    def seen(self, inputs: Inputs) -> Seen:
+        """Divide a batch into samples to learn from and outliers."""
+        return self._influence.seen(inputs)
+
+    def changed(self, seen: Seen, direction: Direction, mean: Direction, health: Health) -> Health:
+        """Forget the stream before this batch if it changed; `health.changes` counts how often."""
+        if self._limits is None or not changed(direction, mean, self._limits, batch_size(seen.inputs)):
+            return health
+        log.info(CHANGED, health.batches + 1)
+        if self.watch is not None:
+            self.watch.forget_gain()
+        return replace(health, changes=health.changes + 1)
+
+    def remember(self, seen: Seen, direction: Direction, health: Health) -> Health:
+        """Remember a batch, and shorten its direction in place if it is too long."""
+        shortened = self._influence.remember(seen, direction)
+        if seen.left_out and not health.left_out:
+            log.warning(LEFT_OUT, seen.left_out)
+        left_out = health.left_out + seen.left_out
+        return replace(health, left_out=left_out, shortened=health.shortened + shortened)
+
+    def weigh(self, plain: Tensor, adapted: Tensor, health: Health) -> Health:
+        """Add the logits of a batch to the evidence, and report a decision that changes."""
+        if self.watch is None:
+            return health
+        before, now = self.watch.evidence, self.watch.after(plain, adapted)
+        health = replace(health, evidence=now)
+        if now.alarms > before.alarms:
+            log.warning(STOPPED, health.batches, -now.gained)
+            if self._on_alarm is not None:
+                self._on_alarm(health)
+        elif now.adapting and not before.adapting:
+            log.info(CONTINUED, health.batches)
+        return health

@@ -1,0 +1,41 @@
+"""Whether a stream changed: its next batch points elsewhere than all batches before."""
+
+from math import sqrt
+from statistics import fmean
+
+from ttpfl.core.direction import Change, Direction
+from ttpfl.core.guard import Limits
+from ttpfl.core.label_prior import LABEL_PRIOR
+
+MARGIN = 1.2
+"""New clients may vary more than source clients by this factor."""
+
+
+def jumps(direction: Direction, mean: Direction) -> dict[str, float]:
+    """Distance of each module's direction from the mean of the stream so far."""
+    return {
+        name: _distance(change, mean[name])
+        for name, change in direction.items()
+        if name != LABEL_PRIOR and name in mean
+    }
+
+
+def changed(direction: Direction, mean: Direction, limits: Limits, samples: int) -> bool:
+    """Whether modules are on average further from the mean than they ever were at most source clients.
+
+    Args:
+        direction: of a batch.
+        mean: of the stream so far; empty before its first batch.
+        limits: those of the source clients.
+        samples: number of samples in the batch. A mean over fewer samples varies more.
+    """
+    factor = max(1.0, sqrt(limits.batch_size / samples))
+    found = jumps(direction, mean) if limits.jumps else {}
+    ratios = [found[name] / limit for name, limit in limits.jumps.items() if limit > 0 and name in found]
+    return bool(ratios) and fmean(ratios) > MARGIN * factor
+
+
+def _distance(change: Change, mean: Change) -> float:
+    if change.taps != mean.taps:  # images of another size use other taps
+        return float((change.whole() - mean.whole()).norm())
+    return float((change.value - mean.value).norm())
