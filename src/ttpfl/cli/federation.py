@@ -126,8 +126,8 @@ def _train_here(
 @with_groups(
     {
         "Options": "out rates arch data_dir resume json help_more",
-        "Learning": "optimizer rounds cohort local_epochs batch_size lr mode only budget prior guard "
-        "seed workers",
+        "Learning": "optimizer rounds cohort batch_size mode only budget prior guard seed workers",
+        ALGORITHM: "lr local_epochs",
         AGGREGATION: "average trim min_reply_fraction",
         PRIVACY: "privacy clip noise delta",
         CHECKS: f"{CHECK_NAMES} direction_cache",
