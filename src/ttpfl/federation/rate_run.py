@@ -76,6 +76,8 @@ class RateRun:
     """Keeps directions between rounds; a new one of the size in the settings if None."""
     strict: bool = False
     """Whether a client's failure ends the run instead of leaving the client out."""
+    unseen: Sequence[nn.Module] = ()
+    """Models in place of `model`: client i adapts number i modulo their count, which never saw its data."""
 
     def __call__(
         self,
@@ -168,10 +170,10 @@ class RateRun:
         if cache is None:
             processes = min(cohort, cores() if settings.workers is None else settings.workers)
             cache = DirectionCache(settings.direction_cache // max(1, processes), keep="first")
-        twin = Twin(self.model, initial.modules, readout=self.logits)
+        twins = [Twin(one, initial.modules, readout=self.logits) for one in self.unseen or (self.model,)]
         functions = (self.objective, self.loss)
         return RatesWork(
-            twin, initial, self._pool, settings, cache, *functions, self.noise_key, self._compares
+            twins, initial, self._pool, settings, cache, *functions, self.noise_key, self._compares
         )
 
     def _server_key(self, run_dir: str | PathLike[str] | None) -> bytes:
@@ -195,6 +197,7 @@ class RateRun:
             **({"variance": "log"} if initial.variance == "log" else {}),
             **({"source_prior": list(initial.prior)} if initial.prior else {}),
             **({"account": account.as_json()} if has_account else {}),
+            **({"unseen": [model_hash(one) for one in self.unseen]} if self.unseen else {}),
             **common(self._pool, objective=self.objective, loss=self.loss, logits=self.logits),
         }
 
