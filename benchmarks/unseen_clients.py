@@ -8,9 +8,9 @@ part once plays the new clients. On the others:
 - seen: the model is trained on all clients, and the rates are learned on their validation data;
 - held back: a third of the clients only learn the rates, with all their data, and do not train the model;
 - refit: the same rates, with the model that is trained on all clients;
-- cross-fit: three models are trained, each without a third of the clients, and every client measures its slopes
-  with the model that has not seen it, on its validation data or on all its data. The rates are used with the
-  model that is trained on all clients.
+- cross-fit: three models are trained, each without a third of the clients, and every client measures its
+  slopes with the model that has not seen it, on its validation data or on all its data. The rates are used
+  with the model that is trained on all clients.
 """
 
 import argparse
@@ -106,7 +106,9 @@ def ways(split: Split, rounds: int) -> Iterator[tuple[str, nn.Module, Rates | No
     yield "cross-fit, all data", full, learn(full, every, settings, unseen=unseen).rates
 
 
-def tested(split: Split, model: nn.Module, rates: Rates | None) -> Iterator[tuple[str, str, dict[str, float]]]:
+def tested(
+    split: Split, model: nn.Module, rates: Rates | None
+) -> Iterator[tuple[str, str, dict[str, float]]]:
     """The mode, the client and its figures."""
     for mode in ("batch", "online"):
         for client, batches, labels in split.new:

@@ -26,7 +26,7 @@ from ttpfl.experiment.store import key as stage_key
 from ttpfl.federation import LearnSettings
 from ttpfl.methods import make
 
-NOT_OF_THE_PAPER = ("demo", "har-persons")
+NOT_OF_THE_PAPER = ("demo", "ecg-patients", "har-persons", "heart-hospitals", "spoken-digits")
 SMALL = """
 title = "small"
 seeds = [0, 1]

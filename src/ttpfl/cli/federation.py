@@ -59,7 +59,7 @@ def train(
     model: Annotated[
         str,
         option(
-            "Network: shallow_cnn, resnet18, resnet50, signal_cnn, mlp, sequence_transformer or "
+            "Network: shallow_cnn, resnet18, resnet50, signal_cnn, beat_cnn, mlp, sequence_transformer or "
             "package.module:function.",
             complete=completion.models,
         ),

@@ -43,6 +43,7 @@ def learn_rates(
     logits: Readout | None = None,
     objective: Objective = entropy,
     loss: Loss = cross_entropy,
+    unseen: Sequence[nn.Module] = (),
 ) -> Rates:
     """Learn rates for `model` over source clients. Nothing needs to be tuned.
 
@@ -69,6 +70,7 @@ def learn_rates(
         logits: Maps the model's output to logits.
         objective: Maps logits to the unsupervised loss.
         loss: Maps logits and labels to the supervised loss.
+        unseen: Models in place of `model` that did not see a client's data: see `federation.train_unseen`.
 
     >>> import torch
     >>> clients, history = {n: (torch.randn(8, 3), torch.randint(2, (8,))) for n in "abc"}, []
@@ -80,7 +82,9 @@ def learn_rates(
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
     how = {"optimizer": optimizer, "prior": prior, "lr": lr, "mode": mode}
     settings = _settings(clients, **counts, **how, seed=seed, check=check)
-    run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
+    run = RateRun(
+        model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True, unseen=unseen
+    )
     result = run(callbacks=[] if progress is None else [_Progress(progress)]).rates
     return result.with_values(result.values, learned=_recorded(result, settings))
 

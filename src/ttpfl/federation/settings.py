@@ -211,7 +211,7 @@ class LearnSettings(RunSettings):
 
     def defaults(self) -> "LearnSettings":
         """The defaults of the chosen optimizer."""
-        return LearnSettings(optimizer=self.optimizer)
+        return type(self)(optimizer=self.optimizer)
 
     def _complete(self) -> None:
         """Choose the optimizer, and fill in its defaults."""

@@ -104,7 +104,9 @@ class RatesWork:
     def _adapted(self, client: int, data: Client, rates: Rates) -> MetricSums:
         mode = cast(Mode, self.settings.mode)
         with batches_of(client, data, self.settings) as batches:
-            return adapted_tally(self._twin(client), rates, batches, mode, self.cache, self.objective, self.loss)
+            return adapted_tally(
+                self._twin(client), rates, batches, mode, self.cache, self.objective, self.loss
+            )
 
     def _released(self, job: Job, before: Tensor, after: Tensor) -> Tensor:
         if self.settings.privacy != "local":
