@@ -39,7 +39,7 @@ class OutputOptions:
     json: Annotated[bool, flag("--json", "Print one JSON object per line instead of CSV.")] = False
 
 
-@with_groups({"For weights that `ttpfl train` did not write": "arch classes image_size mean std"})
+@with_groups({"For weights that `ttpfl train` did not write": "arch classes image_size mean std scale"})
 def personalize(
     images: Annotated[
         list[str],
