@@ -54,6 +54,7 @@ class BeatCNN(SignalCNN):
                 f"needs at least {numbers + 1}; the data set ecg has them with the option rr=true"
             )
         super().__init__(num_classes, (input_shape[0] - numbers, *input_shape[1:]))
+        del self.linear  # so that the classifier is the last layer, where methods look for it
         self.numbers = nn.Linear(numbers, 16)
         self.bn4 = nn.BatchNorm1d(16)
         self.linear = nn.Linear(64 + 16, num_classes)
