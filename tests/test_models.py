@@ -171,7 +171,7 @@ def test_the_beat_cnn_is_a_signal_cnn_with_numbers_beside_it() -> None:
     other = x.clone()
     other[:, 1:, 1:] = 7.0  # only the first value in time is read
     assert torch.equal(model(other), model(x))
-    assert next(reversed(model._modules)) == "linear"  # methods that use the classifier look for the last layer
+    assert next(reversed(model._modules)) == "linear"  # methods look for it there
 
 
 def test_samples_like_square_images_fit_networks_for_images() -> None:
