@@ -56,6 +56,8 @@ def test_signals(tmp_path: Path, network: str) -> None:
     document = read_page(page(results, samples))
     figure = document.one("figure", id="pictures-figure")
     assert "Signals as the model sees them" in figure.one("figcaption").text
+    assert document.one("section", id="breakdown").one("h2").text.strip() == "By client"
+    assert f"{shown['id']}, {shown['id']}" not in figure.text
     assert len(figure.all("svg")) == sum(len(client["images"]) for client in samples["runs"][0]["clients"])
 
 
