@@ -133,7 +133,12 @@ def test_a_file_does_not_decide_which_files_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "shape", "wrong"),
-    [("signal_cnn", (3, 20), (3, 4)), ("mlp", (13,), None), ("sequence_transformer", (2, 50), (13,))],
+    [
+        ("signal_cnn", (3, 20), (3, 4)),
+        ("beat_cnn", (3, 20), (2, 20)),
+        ("mlp", (13,), None),
+        ("sequence_transformer", (2, 50), (13,)),
+    ],
 )
 def test_networks_for_other_data_than_images(
     name: str, shape: tuple[int, ...], wrong: tuple[int, ...] | None
@@ -149,6 +154,24 @@ def test_networks_for_other_data_than_images(
             build(**{**arguments, "input_shape": wrong})
     with pytest.raises(ModelError, match=r"does not accept samples of .*|there are 4 classes"):
         replace(signature, shape=(5, *shape), mean=(0.0,) * 5, std=(1.0,) * 5).check_fits(model)
+
+
+def test_the_beat_cnn_is_a_signal_cnn_with_numbers_beside_it() -> None:
+    """Its numbers are the last channels; on the others it computes the features of a signal CNN."""
+    torch.manual_seed(0)
+    model, x = ttpfl.models.beat_cnn(4, (3, 32)).eval(), torch.randn(5, 3, 32)
+    x[:, 1:] = torch.randn(5, 2, 1)
+    alone = ttpfl.models.signal_cnn(4, (1, 32)).eval()
+    state = {name: value for name, value in model.state_dict().items() if name in alone.state_dict()}
+    alone.load_state_dict({**alone.state_dict(), **{n: v for n, v in state.items() if "linear" not in n}})
+    weights, bias = model.linear.weight, model.linear.bias
+    beside = model.bn4(model.numbers(x[:, 1:, 0])).relu()
+    wanted = alone.features(x[:, :1]) @ weights[:, :64].T + beside @ weights[:, 64:].T + bias
+    assert torch.allclose(model(x), wanted, atol=1e-5)
+    other = x.clone()
+    other[:, 1:, 1:] = 7.0  # only the first value in time is read
+    assert torch.equal(model(other), model(x))
+    assert next(reversed(model._modules)) == "linear"  # methods look for it there
 
 
 def test_samples_like_square_images_fit_networks_for_images() -> None:

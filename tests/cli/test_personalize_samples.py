@@ -92,3 +92,26 @@ def test_files_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     written(tmp_path, "mlp", ROWS)
     result = invoke("new.csv", "--model", "m.safetensors")
     assert "unknown feature column 'age' of new.csv" in " ".join(result.stderr.split())
+
+
+def test_a_model_of_sites_that_alone_know_their_normalisation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file has the shape and the number of classes; the same numbers as in site.toml are options."""
+    monkeypatch.chdir(tmp_path)
+    model, rates = written(tmp_path, "signal_cnn", SIGNALS)
+    save_model(Path("m.safetensors"), model, build=arguments_for("signal_cnn", 2, (0, 0), (2, 16)))
+    np.save("new.npy", X)
+    command = ("new.npy", "--model", "m.safetensors", "--rates", "r.safetensors")
+    told = ("--mean", "0.5,-0.5", "--std", "2,1.5", "--scale", "0.001", "--classes", ",".join(CLASSES))
+    x = torch.from_numpy((X * 0.001 - [[0.5], [-0.5]]) / [[2.0], [1.5]]).float()
+    assert [row[1] for row in lines(invoke(*command, *told))] == [one for one, _ in by_hand(model, rates, x)]
+    assert {row[1] for row in lines(invoke(*command, *told[:6]))} <= {"0", "1"}
+    for more, message in {
+        (): "does not describe its model: add --mean --std",
+        ("--mean", "1", "--std", "1,1"): "mean must be 2 numbers",
+        (*told[:4], "--scale", "much"): "--scale much: expected a number",
+    }.items():
+        result = invoke(*command, *more)
+        assert result.exit_code == 1
+        assert message in " ".join(result.stderr.split())

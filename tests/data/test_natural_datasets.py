@@ -156,6 +156,25 @@ def test_the_usual_split_of_patients(tmp_path: Path) -> None:
     assert (list(divided.source), list(divided.target)) == (["101", "106"], ["100", "103"])
 
 
+def test_a_header_with_its_own_baseline(tmp_path: Path) -> None:
+    """As the wfdb package writes it: the value at 0 mV in brackets, and 0 as the converter's zero."""
+    marks = [(9, "N"), (800, "V"), (990, "N")]
+    write_record(tmp_path / "mitdb", "100", marks, ("MLII", "V5"))
+    usual, header = np.asarray(load("ecg", tmp_path).clients["100"].x), tmp_path / "mitdb" / "100.hea"
+    header.write_text(header.read_text().replace(" 200 11 1024 ", " 200.0(1024)/mV 11 0 "))
+    assert np.array_equal(np.asarray(load("ecg", tmp_path).clients["100"].x), usual)
+
+
+def test_fewer_beats_are_spread_over_the_record(tmp_path: Path) -> None:
+    marks = [(200 + 300 * number, "NV"[number % 2]) for number in range(18)]
+    write_record(tmp_path / "mitdb", "100", marks, ("MLII", "V5"))
+    every, four = (np.asarray(load("ecg", tmp_path, beats=most).clients["100"].x) for most in (None, 4))
+    assert len(every) == 16
+    assert np.array_equal(four, every[::4])
+    assert load("ecg", tmp_path, beats=4).clients["100"].y.tolist() == [2, 2, 2, 2]
+    assert len(load("ecg", tmp_path, beats=99).clients["100"].x) == 16
+
+
 def test_bad_records(tmp_path: Path) -> None:
     write_record(tmp_path / "mitdb", "100", [(9, "N"), (800, "F"), (990, "N")], ("MLII", "V1"))
     header = tmp_path / "mitdb" / "100.hea"

@@ -56,6 +56,8 @@ def test_signals(tmp_path: Path, network: str) -> None:
     document = read_page(page(results, samples))
     figure = document.one("figure", id="pictures-figure")
     assert "Signals as the model sees them" in figure.one("figcaption").text
+    assert document.one("section", id="breakdown").one("h2").text.strip() == "By client"
+    assert f"{shown['id']}, {shown['id']}" not in figure.text
     assert len(figure.all("svg")) == sum(len(client["images"]) for client in samples["runs"][0]["clients"])
 
 
@@ -117,7 +119,15 @@ def test_another_headline_and_further_orders(tmp_path: Path) -> None:
     assert "balanced accuracy" in document.one("header").text
     shown = document.one("section", id="streams").one("table").text
     assert f"{100 * np.mean(one['orders']['recorded'][2]['balanced_accuracy']):.2f}" in shown
-    assert "balanced accuracy" in markdown(results)
+    text = markdown(results)
+    assert "balanced accuracy, as recorded | lost a point (of 2) | worst" in text
+    for place, entries in enumerate(by_order.values()):
+        changes = 100 * np.subtract(entries[2]["balanced_accuracy"], entries[0]["balanced_accuracy"])
+        (line,) = [line for line in text.split("\n\n")[-1].splitlines() if "atp-batch" in line]
+        mean, lost, worst = line.strip("| ").split(" | ")[1 + 3 * place : 4 + 3 * place]
+        assert float(mean) == pytest.approx(100 * np.mean(entries[2]["balanced_accuracy"]), abs=0.01)
+        assert int(lost) == (changes < -1).sum()
+        assert float(worst.replace("\N{MINUS SIGN}", "-")) == pytest.approx(changes.min(), abs=0.01)
 
 
 def test_recorded_order_is_that_of_the_file(tmp_path: Path) -> None:

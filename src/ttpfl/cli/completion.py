@@ -58,7 +58,7 @@ def fixed(*names: str) -> Callable[[], list[str]]:
     return lambda: list(names)
 
 
-models = fixed("shallow_cnn", "resnet18", "resnet50", "signal_cnn", "mlp", "sequence_transformer")
+models = fixed("shallow_cnn", "resnet18", "resnet50", "signal_cnn", "beat_cnn", "mlp", "sequence_transformer")
 modes = fixed("online", "batch")
 orders = fixed("iid", "recorded", "label-sorted", "mixed")
 presets = fixed("paper", "cpu", "smoke")  # of all recipes

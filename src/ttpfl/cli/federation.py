@@ -59,7 +59,7 @@ def train(
     model: Annotated[
         str,
         option(
-            "Network: shallow_cnn, resnet18, resnet50, signal_cnn, mlp, sequence_transformer or "
+            "Network: shallow_cnn, resnet18, resnet50, signal_cnn, beat_cnn, mlp, sequence_transformer or "
             "package.module:function.",
             complete=completion.models,
         ),
@@ -126,9 +126,8 @@ def _train_here(
 @with_groups(
     {
         "Options": "out rates arch data_dir resume json help_more",
-        "Learning": "optimizer rounds cohort batch_size mode only budget prior guard seed workers",
-        ALGORITHM: "lr local_epochs",
-        AGGREGATION: "average trim min_reply_fraction",
+        "Learning": "optimizer rounds cohort batch_size lr mode only budget prior guard seed workers",
+        AGGREGATION: "local_epochs average trim min_reply_fraction",
         PRIVACY: "privacy clip noise delta",
         CHECKS: f"{CHECK_NAMES} direction_cache",
         SITES: SITE_NAMES,

@@ -26,10 +26,11 @@ class WeightsOptions:
         str | None, option("Number of classes, comma-separated names, or a file with one name per line.")
     ] = None
     image_size: Annotated[str | None, option("Image size: 32 or 24x32 (height x width).")] = None
-    mean: Annotated[str | None, option("Mean of red, green and blue, such as 0.485,0.456,0.406.")] = None
+    mean: Annotated[str | None, option("Mean of each channel, such as 0.485,0.456,0.406 (RGB).")] = None
     std: Annotated[
-        str | None, option("Standard deviation of red, green and blue, such as 0.229,0.224,0.225.")
+        str | None, option("Standard deviation of each channel, such as 0.229,0.224,0.225 (RGB).")
     ] = None
+    scale: Annotated[str | None, option("Factor before normalisation, not for images.", "1")] = None
 
 
 def model_in(
@@ -44,9 +45,13 @@ def model_in(
     stored = card.get("signature", {})
     if not isinstance(stored, dict):
         raise ModelError(f"{path} has an invalid signature, not a table: {stored!r:.60}; get the file again")
-    parts = {**stored, **{name: _read(name, text) for name, text in options.items() if text}}
+    parts = {
+        **_of_sites(card),
+        **stored,
+        **{name: _read(name, text) for name, text in options.items() if text},
+    }
     missing = ["arch"] if arch is None and "build" not in card else []
-    missing += [name for name in _READERS if name not in parts]
+    missing += [name for name in _REQUIRED if name not in parts]
     if missing:
         raise ModelError(f"{path} does not describe its model: add {' '.join(map(option_name, missing))}")
     signature = Signature.read(parts)
@@ -54,6 +59,17 @@ def model_in(
     model, card = trained_model(path, arch, **build)
     signature.check_fits(model)
     return model, signature, card
+
+
+def _of_sites(card: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a network for other samples than images if only its sites know their normalisation."""
+    build = card.get("build")
+    shape, classes = (
+        (build.get("input_shape"), build.get("num_classes")) if isinstance(build, dict) else (0, 0)
+    )
+    if not isinstance(shape, list) or type(classes) is not int or not 0 < classes <= MOST_CLASSES:
+        return {}
+    return {"shape": shape, "image_size": [0, 0], "classes": [str(number) for number in range(classes)]}
 
 
 def trained_model(path: Path, arch: str | None, **build: Any) -> "tuple[nn.Module, dict[str, Any]]":
@@ -72,15 +88,15 @@ def trained_model(path: Path, arch: str | None, **build: Any) -> "tuple[nn.Modul
     return load_model(path, rebuild({**stored, **build, "name": arch}))
 
 
-def _read(name: str, text: str) -> list[Any]:
+def _read(name: str, text: str) -> Any:
     """An option's text as a field of `Signature`.
 
     >>> _read("classes", "3"), _read("classes", "cat, dog"), _read("image_size", "24x32")
     (['0', '1', '2'], ['cat', 'dog'], [24, 32])
-    >>> _read("mean", "0.5,0.5")
+    >>> _read("mean", "0.5,half")
     Traceback (most recent call last):
         ...
-    ttpfl.errors.DataError: --mean 0.5,0.5: expected a number for each of red, green and blue
+    ttpfl.errors.DataError: --mean 0.5,half: expected a number for each channel, separated by commas
     """
     reader, expected = _READERS[name]
     try:
@@ -108,14 +124,15 @@ def _sides(text: str) -> list[int]:
     return [sides[0], sides[-1]]
 
 
-def _colours(text: str) -> list[float]:
-    red, green, blue = map(float, text.split(","))
-    return [red, green, blue]
+def _numbers(text: str) -> list[float]:
+    return [float(number) for number in text.split(",")]
 
 
-_READERS: dict[str, tuple[Callable[[str], list[Any]], str]] = {
+_READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "classes": (_classes, f"a number, comma-separated names, or a file of names; at most {MOST_CLASSES}"),
     "image_size": (_sides, "a side, or height and width, such as 32 or 24x32"),
-    "mean": (_colours, "a number for each of red, green and blue"),
-    "std": (_colours, "a number for each of red, green and blue"),
+    "mean": (_numbers, "a number for each channel, separated by commas"),
+    "std": (_numbers, "a number for each channel, separated by commas"),
+    "scale": (float, "a number"),
 }
+_REQUIRED = ("classes", "image_size", "mean", "std")

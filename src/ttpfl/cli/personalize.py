@@ -41,7 +41,7 @@ class OutputOptions:
     json: Annotated[bool, flag("--json", "Print one JSON object per line instead of CSV.")] = False
 
 
-@with_groups({"For weights that `ttpfl train` did not write": "arch classes image_size mean std"})
+@with_groups({"For weights that `ttpfl train` did not write": "arch classes image_size mean std scale"})
 def personalize(
     images: Annotated[
         list[str],
@@ -50,7 +50,7 @@ def personalize(
             "signals or tables: npz, npy or CSV files."
         ),
     ],
-    model: Annotated[Path, option("Model file of `ttpfl train`, or any weights file.", dir_okay=False)],
+    model: Annotated[Path, option("Model file of `ttpfl train`, or weights.", dir_okay=False)],
     weights: WeightsOptions,
     output: OutputOptions,
     rates: Annotated[
@@ -65,7 +65,7 @@ def personalize(
     batch_size: Annotated[int, option("Batch size.", min=1)] = 20,
     no_guard: Annotated[bool, flag("--no-guard", "Adapt even where it seems to harm.")] = False,
     fail_on_alarm: Annotated[
-        bool, flag("--fail-on-alarm", "Exit with code 3 if adaptation was stopped because it seemed to harm.")
+        bool, flag("--fail-on-alarm", "Exit with code 3 if adaptation was stopped.")
     ] = False,
 ) -> None:
     """Classify unlabelled images or other samples while adapting to them.

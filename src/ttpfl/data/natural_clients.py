@@ -123,12 +123,13 @@ def by_client(
     >>> list(data), np.asarray(data["b"].x)[:, 0], data["a"].y
     (['a', 'b'], array([5, 7]), None)
     """
-    found, which = np.unique(client, return_inverse=True)
-    order, ends = np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))
-    rows = np.split(order, ends[:-1])
-    named = [str(value) if names is None else names[int(value)] for value in found.tolist()]
+    order = np.argsort(client, kind="stable")
+    in_order = client[order]
+    starts = np.flatnonzero(np.append(True, in_order[1:] != in_order[:-1]) if len(client) else [])
+    rows = np.split(order, starts[1:])
+    named = [str(value) if names is None else names[int(value)] for value in in_order[starts].tolist()]
     return {
-        name: ClientData(Rows(x, own), _labels(name, y[own])) for name, own in zip(named, rows, strict=True)
+        name: ClientData(Rows(x, own), _labels(name, y[own])) for name, own in zip(named, rows, strict=False)
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -80,6 +81,7 @@ def own_population(
                 "one for validation: leave it out"
             )
 
+    @cache  # for thousands of clients, drawing it twice takes longer than reading their samples
     def order(number: int) -> Ids:
         count = len(data.source[source_names[number]].x)
         return np.arange(count) if recorded else np.random.default_rng((seed, number)).permutation(count)

@@ -172,25 +172,27 @@ def normalisation(
 
 def _blocks(clients: Iterable[tuple[str, Samples, Ids]], info: DatasetInfo) -> Iterator[Numbers]:
     """All values in blocks of about the same size: parts of large clients, several small clients together."""
-    step, parts, count = max(1, _BLOCK // math.prod(info.shape)), list[NDArray[Any]](), 0
+    step, parts, count = max(1, _BLOCK // math.prod(info.shape)), list[tuple[str, NDArray[Any]]](), 0
     for name, samples, ids in clients:
         ids = np.sort(ids)  # files are read in order
         for start in range(0, len(ids), step):
-            values = samples[ids[start : start + step]]
-            _check(values, name, info.missing)
-            parts.append(values)
-            count += len(values)
+            parts.append((name, samples[ids[start : start + step]]))
+            count += len(parts[-1][1])
             if count >= step:
-                yield np.concatenate(parts) * np.float64(info.scale)
+                yield _together(parts, info)
                 parts, count = [], 0
     if parts:
-        yield np.concatenate(parts) * np.float64(info.scale)
+        yield _together(parts, info)
 
 
-def _check(values: NDArray[Any], name: str, missing: str) -> None:
-    if values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)):
-        return
-    if missing == "error" or np.isinf(values).any():
-        raise DataError(
-            f"source client {name!r} has NaN or Inf: correct it, or pass missing='mean' if NaN is unknown"
-        )
+def _together(parts: list[tuple[str, NDArray[Any]]], info: DatasetInfo) -> Numbers:
+    """The values of several clients; an error names the first client with NaN or Inf where it must not be."""
+    block: Numbers = np.concatenate([values for _, values in parts]) * np.float64(info.scale)
+    if not np.isfinite(block.sum()):
+        for name, values in parts:
+            if np.isinf(values).any() or (info.missing == "error" and np.isnan(values).any()):
+                raise DataError(
+                    f"source client {name!r} has NaN or Inf: correct it, or pass missing='mean' if NaN is "
+                    "unknown"
+                )
+    return block

@@ -24,6 +24,7 @@ ROWS = {"source": 6, "target": 4}  # clients in the contact sheet
 LISTED = 1000  # most clients in the heat map; more are sampled evenly
 NAMED = 60  # most clients for which the heat map shows names
 COUNTED = 45  # most clients for which it shows numbers
+SHORT = 2  # letters of class names that are not turned
 NARROW = 12  # most classes for which it shows numbers
 
 # Inches
@@ -230,7 +231,10 @@ def _draw_counts(
             _mark_domains(ax, part)
         top += space * share + GAP + HEADING
     size = min(9.0, 0.8 * 72 * width / len(classes))
-    ax.set_xticks(range(len(classes)), classes, rotation=90, fontsize=size, parse_math=False)
+    upright = max(map(len, classes)) <= SHORT
+    ax.set_xticks(
+        range(len(classes)), classes, rotation=0 if upright else 90, fontsize=size, parse_math=False
+    )
     bar = axes(left + width + 0.55, HEADING, 0.18, body - HEADING)
     ax.figure.colorbar(image, bar, label=things)
 

@@ -43,8 +43,7 @@ def read_record(header: Path) -> Record:
             )
         content = read_bytes(header.with_name(file), ARRAYS)
         stored = unpacked(content).reshape(-1, len(specs)).T.astype(np.float64)
-        gains = np.array([[float(spec[2].split("(")[0].split("/")[0]) or 200.0] for spec in specs])
-        zeros = np.array([[float(spec[4])] for spec in specs])
+        gains, zeros = np.array([calibration(spec[2], spec[4]) for spec in specs]).T[..., None]
         places, symbols = beats(read_bytes(header.with_suffix(".atr"), ARRAYS))
         names = tuple(spec[8] if len(spec) > 8 else "" for spec in specs)
         return Record(float(frequency.split("/")[0]), names, (stored - zeros) / gains, places, symbols)
@@ -52,6 +51,16 @@ def read_record(header: Path) -> Record:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{header} is not a record that can be read ({error}): get it again") from error
+
+
+def calibration(gain: str, zero: str) -> tuple[float, float]:
+    """Units per mV, and the value at 0 mV, which is that of the converter's zero unless it is in brackets.
+
+    >>> calibration("200", "1024"), calibration("0/mV", "0"), calibration("100.5(512)/mV", "0")
+    ((200.0, 1024.0), (200.0, 0.0), (100.5, 512.0))
+    """
+    number, _, baseline = gain.partition("/")[0].partition("(")
+    return float(number) or 200.0, float(baseline.rstrip(")") or zero)
 
 
 def unpacked(content: bytes) -> NDArray[np.int16]:

@@ -10,8 +10,14 @@ from ttpfl.data.own_clients import client_option_types
 from ttpfl.data.registry import client_choices, options
 from ttpfl.errors import RecipeError, noted
 from ttpfl.evaluation.streams import ORDERS
-from ttpfl.federation.settings import LearnSettings, TrainSettings, with_new_names
-from ttpfl.util.settings_kit import as_table, integer, one_of
+from ttpfl.federation.settings import (
+    LearnSettings,
+    TrainSettings,
+    choice,
+    takes_old_names,
+    with_new_names,
+)
+from ttpfl.util.settings_kit import Rule, as_table, integer, one_of
 
 Tree = dict[str, Any]
 """Nested tables, as in TOML."""
@@ -49,8 +55,8 @@ class Model:
     """A network, with random weights or those of a file."""
 
     name: str = "shallow_cnn"
-    """shallow_cnn, resnet18 or resnet50 for images; signal_cnn or sequence_transformer for signals; mlp for
-    tables; or your own as package.module:function."""
+    """shallow_cnn, resnet18 or resnet50 for images; signal_cnn, beat_cnn or sequence_transformer for
+    signals; mlp for tables; or your own as package.module:function."""
     weights: str | None = None
     """A file in the data directory, or a path."""
 
@@ -73,11 +79,29 @@ class Test:
     """iid (random), recorded, label-sorted or mixed."""
 
 
+@takes_old_names
+@dataclass(frozen=True)
+class Learn(LearnSettings):
+    """Rate learning, on the global model or by cross-fitting.
+
+    >>> Learn(cross_fit=1)
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.FederationError: cross_fit must be 0, or an integer of at least 2, got 1
+    """
+
+    cross_fit: int = choice(
+        0,
+        "parts of the source clients; each learns rates with a model trained on the others. 0 disables it",
+        Rule("0, or an integer of at least 2", lambda parts: integer(0).holds(parts) and parts != 1),
+    )
+
+
 SECTIONS: dict[str, type[Any]] = {
     "data": Data,
     "model": Model,
     "train": TrainSettings,
-    "learn": LearnSettings,
+    "learn": Learn,
     "tune": Tune,
     "test": Test,
 }
@@ -100,7 +124,7 @@ class Config:
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     train: TrainSettings = field(default_factory=TrainSettings)
-    learn: LearnSettings = field(default_factory=LearnSettings)
+    learn: Learn = field(default_factory=Learn)
     tune: Tune = field(default_factory=Tune)
     test: Test = field(default_factory=Test)
 

@@ -24,19 +24,20 @@ def population_inputs(config: Config) -> Inputs:
     return {"name": config.data.name, "options": dict(config.data.options), "choices": choices}
 
 
-def training_inputs(config: Config) -> Inputs:
-    """A training run, regardless of its number of rounds."""
+def training_inputs(config: Config, without: int | None = None) -> Inputs:
+    """A training run, regardless of its number of rounds; `without` one part of the clients."""
     return {
         "data": population_inputs(config),
         "model": {**asdict(config.model), **_network_code(config.model.name)},
         "train": _choices(config.train),
         **({"streams": STREAMS} if config.train.eval_every else {}),
+        **({} if without is None else {"without": [without, config.learn.cross_fit]}),
     }
 
 
-def model_inputs(config: Config) -> Inputs:
-    """The global model after the configured rounds."""
-    return {**training_inputs(config), "rounds": config.train.rounds}
+def model_inputs(config: Config, without: int | None = None) -> Inputs:
+    """The global model after the configured rounds, or one that has not seen a part of the clients."""
+    return {**training_inputs(config, without), "rounds": config.train.rounds}
 
 
 def learning_inputs(config: Config) -> Inputs:

@@ -27,7 +27,7 @@ ENTRY = {"label": str, "method": str, "config": dict, "rates": dict}
 BASE = "paper"  # the default preset, which every recipe has
 COMPARISON, TOY = "comparison", "toy"
 KINDS = (COMPARISON, TOY)
-ANY_OPTIMIZER = ("batch_size", "eval_every", "mode", "only", "prior", "budget")
+ANY_OPTIMIZER = ("batch_size", "cross_fit", "eval_every", "mode", "only", "prior", "budget")
 """Settings of rate learning that do not depend on the optimizer."""
 TOY_KEYS = ("title", "question", "kind", "seeds", "paper")
 

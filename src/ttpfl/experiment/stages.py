@@ -26,6 +26,7 @@ from ttpfl.experiment.store import file_digest
 from ttpfl.experiment.trial import Prepared, Trial, described, modules_of
 from ttpfl.federation import learn, train
 from ttpfl.federation.checkpoints.progress import Rounds
+from ttpfl.federation.cross_fitting import without
 from ttpfl.methods import Method, make
 from ttpfl.models import Signature, build, load_model
 from ttpfl.models.build import arguments_for
@@ -57,8 +58,11 @@ def population(context: ExperimentContext, config: Config) -> Result:
     return result
 
 
-def trained(context: ExperimentContext, config: Config) -> Result:
-    """The history of the global model's training."""
+def trained(context: ExperimentContext, config: Config, part: int | None = None) -> Result:
+    """The history of the global model's training, or of a model that does not see one part of the clients."""
+    inputs, title = model_inputs(config, part), "training the model"
+    if part is not None:
+        title += f" without part {part + 1} of {config.learn.cross_fit}"
 
     def work(folder: Path) -> Result:
         clients, labels, manifest = context.clients(config)
@@ -68,12 +72,13 @@ def trained(context: ExperimentContext, config: Config) -> Result:
             initial = load_backbone(build(**arguments), weights)
         if info.shape:  # before hours of training
             Signature.of(info).check_fits(deepcopy(initial).eval())
-        shared = context.store.folder("training", training_inputs(config))
+        shared = context.store.folder("training", training_inputs(config, part))
         run_dir = context.run_dir(config.train, shared, folder)
-        with context.watch("training the model", "round") as advance:
+        sources = clients.source if part is None else without(clients.source, part, config.learn.cross_fit)
+        with context.watch(title, "round") as advance:
             result = train(
                 initial,
-                clients.source,
+                sources,
                 replace(config.train, workers=context.workers),
                 run_dir=run_dir,
                 resume=True,
@@ -91,7 +96,7 @@ def trained(context: ExperimentContext, config: Config) -> Result:
 
     weights = weights_file(context, config)
     digest = None if weights is None else file_digest(weights)
-    result = context.store.get("model", model_inputs(config), work, files=["model.safetensors"])
+    result = context.store.get("model", inputs, work, files=["model.safetensors"])
     _check_same(context, str(weights), result.get("weights"), digest)
     return result
 
@@ -110,10 +115,10 @@ def _check_same(context: ExperimentContext, name: str, before: str | None, now: 
         )
 
 
-def model(context: ExperimentContext, config: Config) -> nn.Module:
-    """The global model in evaluation mode."""
-    trained(context, config)
-    path = context.store.folder("model", model_inputs(config)) / "model.safetensors"
+def model(context: ExperimentContext, config: Config, part: int | None = None) -> nn.Module:
+    """The global model in evaluation mode, or one that has not seen a part of the clients."""
+    trained(context, config, part)
+    path = context.store.folder("model", model_inputs(config, part)) / "model.safetensors"
     return load_model(path, build(**read_card(path)["build"]))[0]  # a trusted file, so any network is allowed
 
 
@@ -122,6 +127,7 @@ def learned(context: ExperimentContext, config: Config) -> Result:
 
     def work(folder: Path) -> Result:
         case = trial(context, config)
+        unseen = [model(context, config, part) for part in range(config.learn.cross_fit)]
         shared = context.store.folder("learning", learning_inputs(config))
         run_dir = context.run_dir(config.learn, shared, folder)
         with context.watch("learning rates", "round") as advance:
@@ -133,6 +139,7 @@ def learned(context: ExperimentContext, config: Config) -> Result:
                 resume=True,
                 callbacks=[Rounds(advance)],
                 evaluate=lambda rates: case.evaluator.of_rates(case.model, rates),
+                unseen=unseen,
             )
         _copy_into(folder, run_dir / "rates.safetensors")
         return {"modules": modules_of(result.rates), "history": result.history}

@@ -46,10 +46,9 @@ def learn_rates(
     logits: Readout | None = None,
     objective: Objective = entropy,
     loss: Loss = cross_entropy,
+    unseen: Sequence[nn.Module] = (),
 ) -> Rates:
-    """Learn rates for `model` over source clients. Nothing needs to be tuned.
-
-    Learning ends by itself. The first client that fails ends it with an error; `federation.learn` goes on.
+    """Learn rates for `model` over source clients. The first client that fails ends it with its error.
 
     Args:
         model: The global model; it is not changed.
@@ -72,6 +71,7 @@ def learn_rates(
         logits: Maps the model's output to logits.
         objective: Maps logits to the unsupervised loss.
         loss: Maps logits and labels to the supervised loss.
+        unseen: Models in place of `model` that did not see a client's data: see `federation.train_unseen`.
 
     >>> import torch
     >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in "abc"}
@@ -80,9 +80,9 @@ def learn_rates(
     """
     clients = dict(clients) if isinstance(clients, Mapping) else list(clients)
     counts = {"rounds": rounds, "cohort": cohort, "batch_size": batch_size, "local_epochs": local_epochs}
-    how = {"optimizer": optimizer, "prior": prior, "budget": budget, "guard": guard, "lr": lr, "mode": mode}
-    settings = _settings(clients, **counts, **how, seed=seed, check=check)
-    run = RateRun(model, clients, settings, rates, objective, loss, logits, cache=cache, strict=True)
+    how = {"optimizer": optimizer, "lr": lr, "mode": mode, "seed": seed, "check": check}
+    settings = _settings(clients, **counts, **how, prior=prior, budget=budget, guard=guard)
+    run = RateRun(model, clients, settings, rates, objective, loss, logits, unseen, cache=cache, strict=True)
     return _recorded(run(callbacks=[] if progress is None else [_Progress(progress)]).rates, settings)
 
 

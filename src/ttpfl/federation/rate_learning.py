@@ -31,6 +31,7 @@ def learn(
     logits: Readout | None = None,
     engine: MakeEngine | None = None,
     noise_key: bytes | None = None,
+    unseen: Sequence[nn.Module] = (),
 ) -> Learned:
     """Learn rates for `model` on the clients' validation data: `learn_rates` on all cores, and resumable.
 
@@ -51,6 +52,8 @@ def learn(
         engine: Creates the engine that runs clients; processes on this machine if None.
         noise_key: Secret key of the noise of `settings.privacy`, for repeatable studies. If None, a new one
             that is kept in `run_dir`; local noise then uses a new key every time.
+        unseen: Models in place of `model` that did not see a client's data, for cross-fitting: client i
+            adapts number i modulo their count. The rates are for `model`.
 
     >>> import torch
     >>> clients = {name: (torch.randn(8, 3), torch.randint(2, (8,))) for name in ("north", "south")}
@@ -59,5 +62,5 @@ def learn(
     2
     """
     settings = settings or LearnSettings()
-    run = RateRun(model, clients, settings, rates, objective, loss, logits, engine, noise_key)
+    run = RateRun(model, clients, settings, rates, objective, loss, logits, unseen, engine, noise_key)
     return run(run_dir, resume, callbacks, evaluate)

@@ -77,6 +77,8 @@ class RateRun:
     objective: Objective = entropy
     loss: Loss = cross_entropy
     logits: Readout | None = None
+    unseen: Sequence[nn.Module] = ()
+    """Models in place of `model`: client i adapts number i modulo their count, which never saw its data."""
     engine: MakeEngine | None = None
     noise_key: bytes | None = None
     cache: DirectionCache | None = None
@@ -184,10 +186,10 @@ class RateRun:
         if cache is None:
             processes = min(cohort, cores() if settings.workers is None else settings.workers)
             cache = DirectionCache(settings.direction_cache // max(1, processes), keep="first")
-        twin = Twin(self.model, initial.modules, readout=self.logits)
+        twins = [Twin(one, initial.modules, readout=self.logits) for one in self.unseen or (self.model,)]
         functions = (self.objective, self.loss)
         return RatesWork(
-            twin, initial, self._pool, settings, cache, *functions, self.noise_key, self._compares
+            twins, initial, self._pool, settings, cache, *functions, self.noise_key, self._compares
         )
 
     def _guard(self, session: Session, rates: Rates) -> Guard | None:
@@ -220,6 +222,7 @@ class RateRun:
             **({"variance": "log"} if initial.variance == "log" else {}),
             **({"source_prior": list(initial.prior)} if initial.prior else {}),
             **({"account": account.as_json()} if has_account else {}),
+            **({"unseen": [model_hash(one) for one in self.unseen]} if self.unseen else {}),
             **common(self._pool, objective=self.objective, loss=self.loss, logits=self.logits),
         }
 

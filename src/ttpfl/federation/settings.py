@@ -76,7 +76,7 @@ class RunSettings:
         None, "stop after n rounds without a lower validation loss, and return the best round", integer(1)
     )
     workers: int | None = choice(
-        None, "worker processes; one per core by default, 0 runs in this process", integer(0), free=True
+        None, "worker processes; one per core by default, 0 for none", integer(0), free=True
     )
     checkpoint_every: int = choice(1, "checkpoint every n rounds", integer(1), free=True)
     keep: int = choice(3, "number of checkpoints to keep", integer(1), free=True)
@@ -218,7 +218,7 @@ class LearnSettings(RunSettings):
 
     def defaults(self) -> "LearnSettings":
         """The defaults of the chosen optimizer."""
-        return LearnSettings(optimizer=self.optimizer)
+        return type(self)(optimizer=self.optimizer)
 
     def _complete(self) -> None:
         """Choose the optimizer, and fill in its defaults."""

@@ -26,7 +26,7 @@ log = logging.getLogger("ttpfl")
 FORMAT, VERSION = "ttpfl.privacy", 2
 _ENDLESS = 1e12  # for mu squared, where epsilon would have 12 digits: it counts as infinite
 
-NETWORKS = ("shallow_cnn", "resnet18", "resnet50", "signal_cnn", "mlp", "sequence_transformer")
+NETWORKS = ("shallow_cnn", "resnet18", "resnet50", "signal_cnn", "beat_cnn", "mlp", "sequence_transformer")
 """Networks that come with ttpfl; listed here, since `ttpfl.models` imports torch."""
 SETTINGS: dict[str, type[LearnSettings | TrainSettings]] = {"learn": LearnSettings, "train": TrainSettings}
 

@@ -108,7 +108,7 @@ def _make_work(
         )
         zeros = Rates.zeros(model, rates.get("granularity", "tensor"), *options)
         twin, cache = Twin(model, zeros.modules), DirectionCache(DIRECTIONS, keep="first")
-        work = RatesWork(twin, zeros, client_pool, settings, cache, entropy, cross_entropy)
+        work = RatesWork((twin,), zeros, client_pool, settings, cache, entropy, cross_entropy)
         return work, len(packed(zeros)) if settings.searches else len(zeros.values)
     assert isinstance(settings, TrainSettings)
     algorithm, layout = algorithm_of(settings), layout_of(model)

@@ -6,11 +6,12 @@ from ttpfl.models.mlp import mlp
 from ttpfl.models.resnet import resnet18, resnet50
 from ttpfl.models.sequence_transformer import sequence_transformer
 from ttpfl.models.shallow_cnn import shallow_cnn
-from ttpfl.models.signal_cnn import signal_cnn
+from ttpfl.models.signal_cnn import beat_cnn, signal_cnn
 from ttpfl.models.signature import Signature
 
 __all__ = [
     "Signature",
+    "beat_cnn",
     "build",
     "load_model",
     "mlp",

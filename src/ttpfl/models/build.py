@@ -12,7 +12,7 @@ from ttpfl.models.mlp import mlp
 from ttpfl.models.resnet import resnet18, resnet50
 from ttpfl.models.sequence_transformer import sequence_transformer
 from ttpfl.models.shallow_cnn import shallow_cnn
-from ttpfl.models.signal_cnn import signal_cnn
+from ttpfl.models.signal_cnn import beat_cnn, signal_cnn
 from ttpfl.util.settings_kit import check_known
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -20,6 +20,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": resnet18,
     "resnet50": resnet50,
     "signal_cnn": signal_cnn,
+    "beat_cnn": beat_cnn,
     "mlp": mlp,
     "sequence_transformer": sequence_transformer,
 }

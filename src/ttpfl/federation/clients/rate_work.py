@@ -1,6 +1,6 @@
 """Learning rates: a client's work. Independent of any engine: whatever carries the messages calls it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -31,7 +31,8 @@ from ttpfl.util.randomness import same_order, seeded
 class RatesWork:
     """A client's work on its validation data: refine the rates, or report the slope of its loss in each."""
 
-    twin: Twin
+    twins: Sequence[Twin]
+    """The model to adapt; if there are several, client i adapts number i modulo their count."""
     initial: Rates
     pool: ClientPool
     settings: LearnSettings
@@ -58,7 +59,7 @@ class RatesWork:
         for _ in range(settings.local_epochs):
             with batches_of(job.client, data, settings) as batches:
                 options = (cast(float, settings.lr), mode, self.cache, self.objective, self.loss)
-                rates = refine(self.twin, rates, batches, *options, observe=metrics.add)
+                rates = refine(self._twin(job.client), rates, batches, *options, observe=metrics.add)
         if not metrics.samples:
             raise BatchError("the client has no data: leave it out")
         out.copy_(self._released(job, message, rates.values))
@@ -67,11 +68,14 @@ class RatesWork:
             return {}
         return {"validation": metrics.sums(), **self._compared(job.client, data, metrics)}
 
+    def _twin(self, client: int) -> Twin:
+        return self.twins[client % len(self.twins)]
+
     def _slope(self, client: int, data: Client, rates: Rates, out: Tensor) -> Report:
         """Write the slope of the client's loss to `out`, and report the loss."""
         options = (cast(Mode, self.settings.mode), self.cache, self.objective, self.loss)
         with batches_of(client, data, self.settings) as batches:
-            slope, metrics = mean_slope(self.twin, rates, batches, *options)
+            slope, metrics = mean_slope(self._twin(client), rates, batches, *options)
         if not metrics.samples:
             raise BatchError("the client has no data: leave it out")
         out[: len(slope)] = slope
@@ -81,7 +85,7 @@ class RatesWork:
     def _prediction(self, client: int, data: Client, rates: Rates, out: Tensor) -> Report:
         """Write the client's mean prediction to the end of `out`, and report the plain loss."""
         with batches_of(client, data, self.settings) as batches:
-            mean = mean_prediction(self.twin, rates, batches, self.cache, self.objective)
+            mean = mean_prediction(self._twin(client), rates, batches, self.cache, self.objective)
         metrics = self._adapted(client, data, rates)
         if not metrics.samples:
             raise BatchError("the client has no data: leave it out")
@@ -101,7 +105,9 @@ class RatesWork:
     def _adapted(self, client: int, data: Client, rates: Rates) -> MetricSums:
         mode = cast(Mode, self.settings.mode)
         with batches_of(client, data, self.settings) as batches:
-            return adapted_tally(self.twin, rates, batches, mode, self.cache, self.objective, self.loss)
+            return adapted_tally(
+                self._twin(client), rates, batches, mode, self.cache, self.objective, self.loss
+            )
 
     def _released(self, job: Job, before: Tensor, after: Tensor) -> Tensor:
         if self.settings.privacy != "local":

@@ -41,7 +41,10 @@ def breakdown(study: Study) -> Section | None:
     ]
     data = Data(["case", "by", "group", "clients", "method", study.metric], rows)
     content = figure("breakdown-table", caption, panels("Case", tables), data)
-    return Section("breakdown", "By corruption and domain", content)
+    natural = all(
+        client["domain"] == client["id"] for case in study.cases for client in case.runs[0]["clients"]
+    )
+    return Section("breakdown", "By client" if natural else "By corruption and domain", content)
 
 
 def _groups(case: Case) -> Groups:

@@ -42,7 +42,8 @@ def describe(client: Client) -> str:
     """A client's name, domain and corruption."""
     corruption = client["corruption"]
     corrupted = f"{corruption['name'].replace('_', ' ')} {corruption['severity']}" if corruption else None
-    return listed(client["id"], client["domain"], corrupted)
+    domain = client["domain"] if client["domain"] != client["id"] else None  # persons and sites are their own
+    return listed(client["id"], domain, corrupted)
 
 
 def _choice(methods: list[str]) -> Html:
