@@ -9,7 +9,16 @@ import typer
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
 from ttpfl.cli.messages import warn
-from ttpfl.cli.options import DataDir, Json, ResultsFile, Workers, argument, option, pair_option
+from ttpfl.cli.options import (
+    DataDir,
+    Json,
+    ResultsFile,
+    Workers,
+    argument,
+    folder_option,
+    option,
+    pair_option,
+)
 from ttpfl.cli.output import print_result, rows_table
 from ttpfl.util.printable import printable
 
@@ -25,6 +34,10 @@ Preset = Annotated[
     str | None, option("Preset of the recipe: paper, cpu or smoke.", "paper", completion.presets)
 ]
 Changes = Annotated[list[str] | None, pair_option("--set", "Override a key, such as train.rounds=10.")]
+Models = Annotated[
+    Path | None,
+    folder_option("Use the models and rates of this folder, written by `ttpfl results export`."),
+]
 Runs = Annotated[Path, option("Folder for runs and their cached stages.", file_okay=False)]
 
 
@@ -32,6 +45,7 @@ def run(
     recipe: RecipeName,
     preset: Preset = None,
     set_: Changes = None,
+    models: Models = None,
     out: Runs = Path("runs"),
     workers: Workers = None,
     data_dir: DataDir = None,
@@ -43,6 +57,7 @@ def run(
     """
     from ttpfl.cli.progress import progress
     from ttpfl.experiment.context import ExperimentContext
+    from ttpfl.experiment.exported import Exported
     from ttpfl.experiment.recipe import read
     from ttpfl.experiment.run import run as compute
     from ttpfl.experiment.store import Store
@@ -50,7 +65,8 @@ def run(
     from ttpfl.report.tables import accuracies, lines_by_case, terminal_words
 
     chosen = read(recipe, preset, set_ or ())
-    context = ExperimentContext(Store(out / "stages"), data_dir, workers, progress)
+    exported = None if models is None else Exported(models)
+    context = ExperimentContext(Store(out / "stages"), data_dir, workers, progress, exported)
     folder = out / chosen.folder
     _warn_of_other_results(folder / "results.json", chosen)
     with resumable("rerun the command to resume"):
@@ -65,7 +81,7 @@ def demo(
     out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = None, json: Json = False
 ) -> None:
     """Run the demo on handwritten digits (about two minutes)."""
-    run("demo", None, None, out, workers, data_dir, json)
+    run("demo", out=out, workers=workers, data_dir=data_dir, json=json)
 
 
 @recipe_app.command("list")

@@ -1,4 +1,4 @@
-"""`ttpfl results`: tables, pictures and the comparison with the paper."""
+"""`ttpfl results`: tables, pictures, the comparison with the paper, and the models behind results."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -59,6 +59,34 @@ def picture(
 
     out.write_text(draw(read_json(results_file(file)), method) + "\n", "utf-8", "backslashreplace")
     print_result({"picture": out}, f"{out} written", as_json=json)
+
+
+@app.command("export")
+def export(
+    file: ResultsFile,
+    out: Annotated[Path, option("New folder to write into.", file_okay=False)],
+    runs: Annotated[
+        Path, option("Folder of `ttpfl run --out` that computed the results.", file_okay=False)
+    ] = Path("runs"),
+    json: Json = False,
+) -> None:
+    """Export the models and rates behind results, to publish them.
+
+    `ttpfl run --models FOLDER` continues from them.
+    """
+    from ttpfl.experiment.export import export as copy
+    from ttpfl.experiment.store import Store
+    from ttpfl.report.model_card import model_card
+    from ttpfl.results.export_files import README
+    from ttpfl.results.files import load
+
+    results = load(file)
+    index = copy(results, Store(runs / "stages"), out)
+    (out / README).write_text(model_card(results, index), "utf-8", "backslashreplace")
+    files = [out / entry["file"] for entry in index["files"]]
+    print_result(
+        {"folder": out, "files": files}, f"{len(files)} files and {out / README} written", as_json=json
+    )
 
 
 def _origin(results: "Results") -> dict[str, Any]:

@@ -48,7 +48,7 @@ def markdown(results: object) -> str:
 
 def heading(study: Study, note: str = "") -> str:
     """The title of a table in bold, and how its figures were computed."""
-    return f"**{_text(study.results['recipe']['title'])}** ({_text(_circumstances(study) + note)})"
+    return f"**{plain_text(study.results['recipe']['title'])}** ({plain_text(_circumstances(study) + note)})"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
@@ -64,13 +64,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) 
 
 
 def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(_text(cell).replace("|", r"\|") for cell in cells) + " |"
+    return "| " + " | ".join(plain_text(cell).replace("|", r"\|") for cell in cells) + " |"
 
 
-def _text(text: str) -> str:
+def plain_text(text: str) -> str:
     """Text without markup, line breaks and invisible characters.
 
-    >>> _text("<img src=x>")
+    >>> plain_text("<img src=x>")
     '&lt;img src=x&gt;'
     """
     return escape(printable(" ".join(text.split())), quote=False)
