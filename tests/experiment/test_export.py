@@ -27,7 +27,7 @@ from ttpfl.report.model_card import model_card
 from ttpfl.results.export_files import INDEX, read_export, write_export
 from ttpfl.results.schema import Results
 
-# Cases b and c share a model and rates. The last entry has other rates: those of another prior.
+# Cases b and c share a model and rates. The last entry has other rates: those of one more round.
 CASES = """
 [cases.a]
 train = { rounds = 2 }
@@ -35,9 +35,9 @@ train = { rounds = 2 }
 [cases.c]
 test = { batch_size = 4 }
 [[entries]]
-label = "atp, with prior"
+label = "atp, 2 rounds"
 method = "atp-batch"
-rates = { learn = { prior = true } }
+rates = { learn = { rounds = 2 } }
 """
 
 
@@ -46,7 +46,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run in `runs`, its recipe and its export."""
     folder = tmp_path_factory.mktemp("made")
     own_clients(folder / "data", 0)
-    (folder / "own.toml").write_text(OWN + CASES)
+    learned = 'optimizer = "sgd", lr = 1.0, check = false, '  # so that rates move, though images are noise
+    (folder / "own.toml").write_text(OWN.replace("learn = { ", f"learn = {{ {learned}") + CASES)
     results = run(recipe_in(folder), context_in(folder), folder / "runs", "ttpfl run own.toml --preset paper")
     export(results, Store(folder / "runs" / "stages"), folder / "export")
     return folder
@@ -98,12 +99,12 @@ def test_cases_share_the_files_that_they_share(made: Path) -> None:
     assert {name: entry["uses"] for name, entry in files.items()} == {
         "a-seed-0/model.safetensors": ["case a, seed 0"],
         "a-seed-0/rates-atp-batch.safetensors": ["case a, seed 0: atp-batch"],
-        "a-seed-0/rates-atp-with-prior.safetensors": ["case a, seed 0: atp, with prior"],
+        "a-seed-0/rates-atp-2-rounds.safetensors": ["case a, seed 0: atp, 2 rounds"],
         "b-seed-0/model.safetensors": ["case b, seed 0", "case c, seed 0"],
         "b-seed-0/rates-atp-batch.safetensors": ["case b, seed 0: atp-batch", "case c, seed 0: atp-batch"],
-        "b-seed-0/rates-atp-with-prior.safetensors": [
-            "case b, seed 0: atp, with prior",
-            "case c, seed 0: atp, with prior",
+        "b-seed-0/rates-atp-2-rounds.safetensors": [
+            "case b, seed 0: atp, 2 rounds",
+            "case c, seed 0: atp, 2 rounds",
         ],
     }
     for name, entry in files.items():
@@ -131,7 +132,7 @@ def test_the_card_says_what_it_is_and_its_lines_of_python_work(
 
 def test_settings_that_differ_are_named_before_anything_is_computed(made: Path, tmp_path: Path) -> None:
     context = context_in(made, tmp_path, made / "export")
-    with pytest.raises(ModelError, match=r"export has no model .*b-seed-0.*train.lr is .*not 0.5.*--models"):
+    with pytest.raises(ModelError, match=r"export has no model .*a-seed-0.*train.lr is .*not 0.5.*--models"):
         run(recipe_in(made, "train.lr=0.5"), context, tmp_path / "out")
     assert context.store.computed == []
 
