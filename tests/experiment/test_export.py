@@ -111,6 +111,25 @@ def test_cases_share_the_files_that_they_share(made: Path) -> None:
         assert hashlib.sha256((made / "export" / name).read_bytes()).hexdigest() == entry["sha256"]
 
 
+def test_settings_with_the_same_result_share_a_file(made: Path, tmp_path: Path) -> None:
+    """Learning may end before the maximum number of rounds, so that a higher one changes nothing."""
+    shutil.copytree(made / "runs" / "stages", tmp_path / "stages")
+    store = Store(tmp_path / "stages")
+    first = next(store.finished("rates", ["rates.safetensors"]))
+
+    def same(folder: Path) -> dict[str, Any]:
+        shutil.copy(first.files["rates.safetensors"], folder)
+        return first.result
+
+    longer = {**first.inputs, "rounds": 99}
+    store.get("rates", longer, same, ["rates.safetensors"])
+    files = export(results_in(made), store, tmp_path / "out")["files"]
+    assert len(files) == len(read_export(made / "export")["files"])
+    (shared,) = [entry["inputs"] for entry in files if longer in entry["inputs"]]
+    assert len(shared) == 2
+    assert first.inputs in shared
+
+
 def test_the_card_says_what_it_is_and_its_lines_of_python_work(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
