@@ -49,9 +49,14 @@ def _found(results: Results, store: Store) -> Iterator[tuple[str, str, str, list
         yield MODEL, place, where, _all(store, MODEL, where, _is_model_of(run))
         for entry in run["entries"]:
             if (rates := entry["rates"]) is not None:
-                text, use = _text(rates), f"{where}: {entry['label']}"
-                found = _all(store, RATES, use, lambda stage, text=text: _text(stage.result) == text)
+                use = f"{where}: {entry['label']}"
+                found = _all(store, RATES, use, _has_result(rates))
                 yield RATES, f"{place}/{RATES}-{_name(entry['label'])}", use, found
+
+
+def _has_result(result: object) -> Callable[[Finished], bool]:
+    text = _text(result)
+    return lambda stage: _text(stage.result) == text
 
 
 def _is_model_of(run: Run) -> Callable[[Finished], bool]:

@@ -93,8 +93,8 @@ def trained(context: ExperimentContext, config: Config) -> Result:
 
     inputs = model_inputs(config)
     if context.exported is not None:  # whoever continues from a model does not need its initial weights
-        digest = context.clients(config).manifest.digest
-        context.exported.place_model(context.store, inputs, _network(context, config), digest)
+        population = context.clients(config).manifest.digest
+        context.exported.place_model(context.store, inputs, _network(context, config), population)
         return context.store.get("model", inputs, work, files=["model.safetensors"])
     weights = weights_file(context, config)
     digest = None if weights is None else file_digest(weights)

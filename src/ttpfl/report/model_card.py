@@ -15,7 +15,7 @@ def model_card(results: object, export: Export) -> str:
     """A Markdown page for the folder of an export."""
     checked = study(results)
     recipe = checked.results["recipe"]
-    preset = f", preset {plain_text(recipe['preset'])}" if recipe.get("preset") else ""
+    preset = f", preset {plain_text(name)}" if (name := recipe.get("preset")) else ""
     parts = [
         FRONT,
         f"# {plain_text(recipe['title'])}",

@@ -105,7 +105,7 @@ def _summary(checked: Study, figures: Sequence[Cell]) -> list[str]:
     known = [abs(cell.deviations) for cell in figures if not math.isnan(cell.deviations)]
     return [
         f"`{recipe['name']}`",
-        recipe.get("preset", ""),
+        recipe.get("preset") or "",
         ", ".join(dict.fromkeys(cell.case for cell in figures)),
         training_rounds(checked),
         f"{len(checked.seeds)}",
