@@ -26,6 +26,7 @@ from ttpfl.experiment.config import NO_KEYS, SECTIONS, Data
 from ttpfl.federation.checkpoints import checkpoint
 from ttpfl.methods.table import built_in, markdown
 from ttpfl.models import files as model_files
+from ttpfl.results import export_files
 
 MARK = re.compile(r"^<!-- made from code: ([a-z ]+) -->$", re.M)
 
@@ -62,6 +63,7 @@ def formats() -> str:
         "checkpoint": ("`version` of its card", checkpoint.VERSION),
         "manifest": ("`format`", manifest.FORMAT),
         "results": ("`format`", run.FORMAT),
+        "export": ("`version`", export_files.VERSION),
         "stage": ("`version`", store.VERSION),
         "rows": ("`version` of its first line", rows.VERSION),
     }

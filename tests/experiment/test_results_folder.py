@@ -1,4 +1,4 @@
-"""What the repository shows was really run: README's tables follow from the files in results/."""
+"""What the repository shows was really run: tables in README and docs/ follow from the files in results/."""
 
 import json
 import re
@@ -9,6 +9,7 @@ import pytest
 from ttpfl.experiment.recipe import read
 from ttpfl.federation.settings import RENAMED
 from ttpfl.report.page import page
+from ttpfl.report.reproduction import reproduction
 from ttpfl.report.study import study
 from ttpfl.report.tables import markdown, replaced
 from ttpfl.results.files import load, load_all
@@ -29,6 +30,12 @@ def test_pages_show_the_results(page: str) -> None:
     tables = "\n\n".join(markdown(results) for results in load_all(files))
     said = " ".join(str(file.relative_to(ROOT)) for file in files)
     assert text == replaced(text, tables), f"run: ttpfl results table {said} --into {page}"
+
+
+def test_the_comparison_with_the_paper_shows_the_results() -> None:
+    text = (ROOT / "docs/reproduction.md").read_text()
+    found = reproduction(load_all([ROOT / "results"]))
+    assert text == replaced(text, found), "run: ttpfl results paper results --into docs/reproduction.md"
 
 
 def test_pages_say_what_cost_is_and_what_the_results_have() -> None:

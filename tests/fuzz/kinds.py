@@ -40,6 +40,7 @@ from ttpfl.models import build
 from ttpfl.models.files import save_model
 from ttpfl.report import page
 from ttpfl.report.tables import markdown
+from ttpfl.results.export_files import INDEX, read_export, write_export
 from ttpfl.results.files import load
 from ttpfl.results.schema import METRICS
 from ttpfl.util.checksum import CHECKSUM, sealed
@@ -178,6 +179,22 @@ def _comparison(path: Path) -> None:
     path.write_text(json.dumps(sealed({key: one for key, one in found.items() if key != CHECKSUM})))
 
 
+def _export(path: Path) -> None:
+    history = [{"round": 1, "train_loss": 2.3}]
+    modules = [{"name": "conv1.weight", "kind": "weight", "block": "conv1", "rate": 0.5}]
+    shared = {"uses": ["seed 0"], "inputs": [INPUTS], "seconds": 1.5, "versions": [{"ttpfl": "0.1.0"}]}
+    files: list[Any] = [
+        {"stage": "model", "file": "seed-0/model.safetensors", "sha256": "0" * 64, **shared},
+        {"stage": "rates", "file": "seed-0/rates-atp-batch.safetensors", "sha256": "1" * 64, **shared},
+    ]
+    for file, result in zip(
+        files, ({"history": history}, {"history": history, "modules": modules}), strict=True
+    ):
+        file["result"] = result
+    recipe: Any = {"recipe": {"name": "demo", "title": "Digits", "preset": "smoke", "set": {}, "command": ""}}
+    write_export(path.parent, recipe, files)
+
+
 def _read_results(path: Path) -> Any:
     return load(path)
 
@@ -254,6 +271,10 @@ KINDS = [
     Kind("results", "results.json", _results, _read_results, JSON),
     Kind("results, resealed", "results.json", _results, _shown_results, (json_resealed,), own=True),
     Kind("comparison, resealed", "results.json", _comparison, _shown_results, (json_resealed,), own=True),
+    Kind("export", INDEX, _export, lambda path: read_export(path.parent), JSON),
+    Kind(
+        "export, resealed", INDEX, _export, lambda path: read_export(path.parent), (json_resealed,), own=True
+    ),
     Kind("recipe", "own.toml", _recipe, _read_recipe, (damaged, toml_changed), own=True),
     Kind("npz", "own.npz", _npz, _read_npz, (damaged, zip_changed)),
     Kind("persons", "data.npz", _persons, _read_persons, (damaged, zip_changed)),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ttpfl._version import __version__
-from ttpfl.cli import bound, compare, data, experiment, federation, flower, methods, personalize
+from ttpfl.cli import bound, compare, data, experiment, federation, flower, methods, personalize, results
 from ttpfl.cli.errors import DEBUG, EXIT_CODES
 from ttpfl.cli.group import Commands
 from ttpfl.cli.help_pages import PagedCommand, paragraphs
@@ -29,7 +29,7 @@ CONTENTS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "compare": compare.compare,
         "run": experiment.run,
         "recipe": experiment.recipe_app,
-        "results": experiment.results_app,
+        "results": results.app,
         "report": experiment.report,
     },
     "Use at new sites": {"personalize": personalize.personalize},

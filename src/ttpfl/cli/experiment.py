@@ -1,4 +1,4 @@
-"""`ttpfl run`, `demo`, `recipe`, `results` and `report`: from a recipe to tables, pictures and a page."""
+"""`ttpfl run`, `demo`, `recipe` and `report`: from a recipe to results and a page."""
 
 import shlex
 from pathlib import Path
@@ -9,16 +9,23 @@ import typer
 from ttpfl.cli import completion
 from ttpfl.cli.errors import resumable
 from ttpfl.cli.messages import warn
-from ttpfl.cli.options import DataDir, Json, ResultsFile, Workers, argument, file_option, option, pair_option
+from ttpfl.cli.options import (
+    DataDir,
+    Json,
+    ResultsFile,
+    Workers,
+    argument,
+    folder_option,
+    option,
+    pair_option,
+)
 from ttpfl.cli.output import print_result, rows_table
 from ttpfl.util.printable import printable
-from ttpfl.util.reading import read_bytes
 
 if TYPE_CHECKING:
     from ttpfl.experiment.recipe import Recipe
 
 recipe_app = typer.Typer(help="List and show recipes: one per table or figure.", no_args_is_help=True)
-results_app = typer.Typer(help="Turn results into tables and pictures.", no_args_is_help=True)
 
 RecipeName = Annotated[
     str, argument("Recipe name (see `ttpfl recipe list`) or TOML file.", completion.recipes)
@@ -27,6 +34,10 @@ Preset = Annotated[
     str | None, option("Preset of the recipe: paper, cpu or smoke.", "paper", completion.presets)
 ]
 Changes = Annotated[list[str] | None, pair_option("--set", "Override a key, such as train.rounds=10.")]
+Models = Annotated[
+    Path | None,
+    folder_option("Use the models and rates of this folder, written by `ttpfl results export`."),
+]
 Runs = Annotated[Path, option("Folder for runs and their cached stages.", file_okay=False)]
 
 
@@ -34,6 +45,7 @@ def run(
     recipe: RecipeName,
     preset: Preset = None,
     set_: Changes = None,
+    models: Models = None,
     out: Runs = Path("runs"),
     workers: Workers = None,
     data_dir: DataDir = None,
@@ -45,6 +57,7 @@ def run(
     """
     from ttpfl.cli.progress import progress
     from ttpfl.experiment.context import ExperimentContext
+    from ttpfl.experiment.exported import Exported
     from ttpfl.experiment.recipe import read
     from ttpfl.experiment.run import run as compute
     from ttpfl.experiment.store import Store
@@ -52,7 +65,8 @@ def run(
     from ttpfl.report.tables import accuracies, lines_by_case, terminal_words
 
     chosen = read(recipe, preset, set_ or ())
-    context = ExperimentContext(Store(out / "stages"), data_dir, workers, progress)
+    exported = None if models is None else Exported(models)
+    context = ExperimentContext(Store(out / "stages"), data_dir, workers, progress, exported)
     folder = out / chosen.folder
     _warn_of_other_results(folder / "results.json", chosen)
     with resumable("rerun the command to resume"):
@@ -67,7 +81,7 @@ def demo(
     out: Runs = Path("runs"), workers: Workers = None, data_dir: DataDir = None, json: Json = False
 ) -> None:
     """Run the demo on handwritten digits (about two minutes)."""
-    run("demo", None, None, out, workers, data_dir, json)
+    run("demo", out=out, workers=workers, data_dir=data_dir, json=json)
 
 
 @recipe_app.command("list")
@@ -107,48 +121,6 @@ def report(
 
     page = write_report(run, out)
     print_result({"report": page}, f"{page} written", as_json=json)
-
-
-@results_app.command("table")
-def table(
-    files: Annotated[list[Path], typer.Argument(help="Results files, or folders that contain them.")],
-    into: Annotated[
-        Path | None, file_option("Markdown file to update between its <!-- results --> lines.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Print results as Markdown tables, next to the paper's figures."""
-    from ttpfl.report.tables import accuracies, markdown, replaced
-    from ttpfl.results.files import load_all
-
-    loaded = load_all(files)
-    text = "\n\n".join(map(markdown, loaded))
-    if into is not None:
-        into.write_text(replaced(read_bytes(into).decode("utf-8"), text), "utf-8")
-    content = [
-        {
-            **{key: results["recipe"].get(key) for key in ("name", "title", "preset", "set")},
-            "accuracy": accuracies(results),
-            "paper": results["paper"],
-        }
-        for results in loaded
-    ]
-    print_result(content, *([text] if into is None else []), as_json=json)
-
-
-@results_app.command("picture")
-def picture(
-    file: ResultsFile,
-    out: Annotated[Path, option("SVG file to write.", dir_okay=False)],
-    method: Annotated[str, option("Label of the method to show.")] = "atp-online",
-    json: Json = False,
-) -> None:
-    """Plot every client of the first run before and after adaptation."""
-    from ttpfl.report.picture import picture as draw
-    from ttpfl.results.files import read_json, results_file
-
-    out.write_text(draw(read_json(results_file(file)), method) + "\n", "utf-8", "backslashreplace")
-    print_result({"picture": out}, f"{out} written", as_json=json)
 
 
 def _warn_of_other_results(path: Path, recipe: "Recipe") -> None:

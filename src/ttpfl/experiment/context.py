@@ -11,6 +11,7 @@ from ttpfl.data.federate import Federated, federate
 from ttpfl.data.registry import ENVIRONMENT, data_directory
 from ttpfl.errors import DataMissingError
 from ttpfl.experiment.config import Config
+from ttpfl.experiment.exported import Exported
 from ttpfl.experiment.inputs import population_inputs
 from ttpfl.experiment.store import Store
 from ttpfl.federation.checkpoints.checkpoint import rounds_done
@@ -34,12 +35,19 @@ class ExperimentContext:
         data_dir: The data directory; see `ttpfl.data.load`.
         workers: The number of processes; one per core if None.
         watch: Shows progress.
+        exported: Models and rates to use instead of training and learning.
     """
 
     def __init__(
-        self, store: Store, data_dir: Path | None = None, workers: int | None = None, watch: Watch = unwatched
+        self,
+        store: Store,
+        data_dir: Path | None = None,
+        workers: int | None = None,
+        watch: Watch = unwatched,
+        exported: Exported | None = None,
     ) -> None:
         self.store, self.workers, self._watch, self._data_dir = store, workers, watch, data_dir
+        self.exported = exported
         self.stage = ""  # shown with the progress
         self._clients = lru_cache(maxsize=1)(self._federate)  # one population may fill the memory
 

@@ -70,8 +70,8 @@ def compared(recipe: Recipe, context: ExperimentContext) -> list[Run]:
     If an entry fails, all others are still computed. Then an error is raised, since results without that
     entry would be incomplete.
     """
-    for case in recipe.cases:  # before building populations, which takes long
-        stages.weights_file(context, recipe.config(case, recipe.seeds[0]))
+    for case, seed in product(recipe.cases, recipe.seeds):  # before building populations, which takes long
+        stages.check_start(context, recipe.config(case, seed))
     runs, failures = list[Run](), list[str]()
     for number, (case, seed) in enumerate(product(recipe.cases, recipe.seeds)):
         case_run = _CaseRun(recipe, context, case, seed, number, failures)

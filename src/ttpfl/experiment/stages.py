@@ -1,5 +1,6 @@
 """The stages of an experiment; each uses those before it and is computed only once."""
 
+import logging
 import shutil
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -37,6 +38,8 @@ from ttpfl.results.schema import METRICS, Metrics
 from ttpfl.util.parallel import Progress
 from ttpfl.util.randomness import seeded
 
+log = logging.getLogger("ttpfl")
+
 Result = dict[str, Any]
 
 
@@ -66,8 +69,7 @@ def trained(context: ExperimentContext, config: Config, part: int | None = None)
 
     def work(folder: Path) -> Result:
         clients, labels, manifest = context.clients(config)
-        info = clients.info
-        arguments = arguments_for(config.model.name, len(info.classes), info.image_size, info.shape)
+        info, arguments = clients.info, _network(context, config)
         with seeded(config.seed):
             initial = load_backbone(build(**arguments), weights)
         if info.shape:  # before hours of training
@@ -94,6 +96,11 @@ def trained(context: ExperimentContext, config: Config, part: int | None = None)
         _copy_into(folder, run_dir / "model.safetensors")
         return {"history": result.history, "weights": digest}
 
+    inputs = model_inputs(config)
+    if context.exported is not None:  # whoever continues from a model does not need its initial weights
+        population = context.clients(config).manifest.digest
+        context.exported.place_model(context.store, inputs, _network(context, config), population)
+        return context.store.get("model", inputs, work, files=["model.safetensors"])
     weights = weights_file(context, config)
     digest = None if weights is None else file_digest(weights)
     result = context.store.get("model", inputs, work, files=["model.safetensors"])
@@ -101,9 +108,23 @@ def trained(context: ExperimentContext, config: Config, part: int | None = None)
     return result
 
 
+def check_start(context: ExperimentContext, config: Config) -> None:
+    """Raise an error if the file that the model starts from is missing: exported model or initial weights."""
+    if context.exported is not None:
+        context.exported.model(model_inputs(config))
+    else:
+        weights_file(context, config)
+
+
 def weights_file(context: ExperimentContext, config: Config) -> Path | None:
     """The file of initial weights, if any; an error if it is missing."""
     return context.file(config.model.weights, "model.weights") if config.model.weights else None
+
+
+def _network(context: ExperimentContext, config: Config) -> Result:
+    """The arguments that build the network."""
+    info = context.clients(config).population.info
+    return arguments_for(config.model.name, len(info.classes), info.image_size, info.shape)
 
 
 def _check_same(context: ExperimentContext, name: str, before: str | None, now: str | None) -> None:
@@ -144,7 +165,10 @@ def learned(context: ExperimentContext, config: Config) -> Result:
         _copy_into(folder, run_dir / "rates.safetensors")
         return {"modules": modules_of(result.rates), "history": result.history}
 
-    return context.store.get("rates", rates_inputs(config), work, files=["rates.safetensors"])
+    inputs = rates_inputs(config)
+    if context.exported is not None and not context.exported.place_rates(context.store, inputs):
+        log.warning("%s has no rates for these settings: they are learned", context.exported.folder)
+    return context.store.get("rates", inputs, work, files=["rates.safetensors"])
 
 
 def rates(context: ExperimentContext, config: Config) -> Rates:

@@ -7,14 +7,15 @@ have no checksums and are used without this check.
 import hashlib
 import json
 import logging
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ttpfl._version import __version__
-from ttpfl.errors import LimitError
+from ttpfl.errors import DataError, LimitError
 from ttpfl.experiment.provenance import versions
 from ttpfl.util.checksum import CHECKSUM, is_sound, sealed, warn_of_old_format
 from ttpfl.util.files import written_in_one_step
@@ -24,9 +25,22 @@ log = logging.getLogger("ttpfl")
 
 FORMAT, VERSION = "ttpfl.stage", 2
 DONE, INPUTS, ELAPSED, MADE_WITH = "done.json", "inputs.json", "seconds.json", "made-with.json"
+_SEAL = ("format", "version", CHECKSUM)  # what `write` adds to the content
 
 Work = Callable[[Path], dict[str, Any]]
 """Computes or resumes a stage in its folder and returns the result as plain data."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished stage."""
+
+    inputs: dict[str, Any]
+    result: dict[str, Any]
+    files: dict[str, Path]
+    seconds: float
+    versions: list[dict[str, Any]]
+    """The versions that computed it."""
 
 
 @dataclass
@@ -86,6 +100,36 @@ class Store:
             log.warning("a file in %s is damaged or missing: the stage is computed again", folder)
             return None
         return done
+
+    def finished(self, stage: str, files: Sequence[str] = ()) -> Iterator[Finished]:
+        """All finished stages of this name whose files are intact."""
+        for folder in sorted((self.root / stage).glob("*")):
+            done, inputs = self._stored(folder, files), stored(folder / INPUTS)
+            if done is None or inputs is None:
+                continue
+            self._verified.add(folder)
+            own = {name: value for name, value in inputs.items() if name not in _SEAL}
+            paths = {name: folder / name for name in files}
+            yield Finished(own, dict(done["result"]), paths, _elapsed(folder), _made_with(folder))
+
+    def adopt(self, stage: str, finished: Finished) -> None:
+        """Store a stage that was computed elsewhere; a DataError if the store has another one in its place.
+
+        Later stages do not depend on the content of files, only on inputs, so they would mix two results.
+        """
+        folder = self.folder(stage, finished.inputs)
+        if (done := self._stored(folder, list(finished.files))) is not None:
+            if done["files"] != {name: file_digest(path) for name, path in finished.files.items()}:
+                files = ", ".join(str(path) for path in finished.files.values())
+                raise DataError(f"{folder} was computed here and differs from {files}: use another --out")
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / INPUTS, finished.inputs)
+        write(folder / MADE_WITH, {"versions": finished.versions})
+        write(folder / ELAPSED, {"seconds": finished.seconds})
+        for name, path in finished.files.items():
+            shutil.copyfile(path, folder / name)
+        write(folder / DONE, {"result": finished.result, "files": _digests(folder, list(finished.files))})
 
     @property
     def seconds(self) -> dict[str, float]:

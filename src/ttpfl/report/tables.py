@@ -46,21 +46,32 @@ def markdown(results: object) -> str:
     """A Markdown table for README and documentation."""
     checked = study(results)
     header, *rows = _cells(checked)
-    lines = [
-        f"**{_text(checked.results['recipe']['title'])}** ({_text(_circumstances(checked))})",
-        "",
-        _line(header),
-        "| --- |" + " ---: |" * (len(header) - 1),
-        *map(_line, rows),
-    ]
-    return "\n".join([*lines, *_in_all_orders(checked)])
+    brackets = "; the paper's in brackets" * any(case.paper for case in checked.cases)
+    return f"{heading(checked, brackets)}\n\n{table(header, rows)}{_in_all_orders(checked)}"
 
 
-def _in_all_orders(study: Study) -> list[str]:
+def heading(study: Study, note: str = "") -> str:
+    """The title of a table in bold, and how its figures were computed."""
+    return f"**{plain_text(study.results['recipe']['title'])}** ({plain_text(_circumstances(study) + note)})"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
+    """A Markdown table; the first `texts` columns are aligned to the left, the others to the right.
+
+    >>> print(table(["method", "accuracy"], [["none", "60.7"]]))
+    | method | accuracy |
+    | --- | ---: |
+    | none | 60.7 |
+    """
+    alignment = "|" + " --- |" * texts + " ---: |" * (len(header) - texts)
+    return "\n".join([_line(header), alignment, *map(_line, rows)])
+
+
+def _in_all_orders(study: Study) -> str:
     """A second table if the samples came in several orders: all clients together, and what they lose."""
     cases = [by_order(case) for case in study.cases if several_orders(case)]
     if not cases or len(cases) < len(study.cases):
-        return []
+        return ""
     runs = {order: [run for case in cases for run in case.get(order, [])] for order in cases[0]}
     clients = sum(len(run["clients"]) for run in next(iter(runs.values())))
     header = ["method"]
@@ -69,7 +80,7 @@ def _in_all_orders(study: Study) -> list[str]:
     rows = [
         [label, *(cell for order in runs for cell in _together(runs[order], label))] for label in study.common
     ]
-    return ["", _line(header), "| --- |" + " ---: |" * (len(header) - 1), *map(_line, rows)]
+    return "\n\n" + table(header, rows)
 
 
 def _together(runs: list[Run], label: str) -> list[str]:
@@ -82,13 +93,13 @@ def _together(runs: list[Run], label: str) -> list[str]:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(_text(cell).replace("|", r"\|") for cell in cells) + " |"
+    return "| " + " | ".join(plain_text(cell).replace("|", r"\|") for cell in cells) + " |"
 
 
-def _text(text: str) -> str:
+def plain_text(text: str) -> str:
     """Text without markup, line breaks and invisible characters.
 
-    >>> _text("<img src=x>")
+    >>> plain_text("<img src=x>")
     '&lt;img src=x&gt;'
     """
     return escape(printable(" ".join(text.split())), quote=False)
@@ -104,15 +115,14 @@ def _circumstances(study: Study) -> str:
     learned = [entry["rates"]["history"] for run in runs for entry in run["entries"] if entry["rates"]]
     work = [listed(f"`{recipe['name']}`", f"preset {recipe['preset']}" if recipe.get("preset") else None)]
     work += _overrides(recipe.get("set", {}))
-    training = [run["config"]["train.rounds"] for run in runs if "train.rounds" in run["config"]]
-    work += [f"{rounds} rounds of training" for rounds in _range(training)]
+    work += [f"{rounds} rounds of training"] if (rounds := training_rounds(study)) else []
     # Learning may end before the maximum number of rounds.
-    work += [f"{rounds} of rate learning" for rounds in _range([len(history) for history in learned])]
+    work += [f"{_range([len(history) for history in learned])} of rate learning"] if learned else []
     work.append(counted(len(study.seeds), "seed"))
     minutes = sum(made.get("seconds", {}).values()) / 60
     machine = f"on {made.get('machine', 'an unknown machine')}"
     work.append(f"{minutes:.0f} minutes {machine}" if minutes >= 1 else machine)
-    return ", ".join(work) + "; the paper's in brackets" * any(case.paper for case in study.cases)
+    return ", ".join(work)
 
 
 def _overrides(settings: Mapping[str, Any]) -> list[str]:
@@ -122,9 +132,14 @@ def _overrides(settings: Mapping[str, Any]) -> list[str]:
     return [*texts, *([f"own choice of {' and '.join(selected)}"] if selected else [])]
 
 
-def _range(values: Sequence[int]) -> list[str]:
-    """The smallest and largest value, if there are any."""
-    return [" to ".join(map(str, sorted({min(values), max(values)})))] if values else []
+def training_rounds(study: Study) -> str:
+    """The smallest and largest number of rounds of training; empty if unknown."""
+    configs = [run["config"] for run in study.results["runs"]]
+    return _range([config["train.rounds"] for config in configs if "train.rounds" in config])
+
+
+def _range(values: Sequence[int]) -> str:
+    return " to ".join(map(str, sorted({min(values), max(values)}))) if values else ""
 
 
 def replaced(page: str, tables: str) -> str:
