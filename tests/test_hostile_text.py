@@ -97,12 +97,12 @@ FORMULAS = [
 def test_no_cell_is_a_formula(name: str) -> None:
     text = io.StringIO()
     write = writer(text, (name, "dog"), probabilities=True, as_json=False)
-    write(Prediction(name, name, 0.75, (0.75, 0.25)))
+    write(Prediction(name, name, 0.75, (0.75, 0.25)), None)
     head, row = csv.reader(io.StringIO(text.getvalue()))
     assert head == ["path", "class", "confidence", f"'{name}", "dog"]
     assert row == [f"'{name}", f"'{name}", "0.750000", "0.750000", "0.250000"]
     lines = io.StringIO()
     writer(lines, (name, "dog"), probabilities=False, as_json=True)(
-        Prediction(name, name, 0.75, (0.75, 0.25))
+        Prediction(name, name, 0.75, (0.75, 0.25)), None
     )
     assert json.loads(lines.getvalue())["path"] == name

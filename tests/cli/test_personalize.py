@@ -194,7 +194,7 @@ def test_weights_of_others(place: Path, model: nn.Module, suffix: str) -> None:
         (["--classes", "7"], "there are 7 classes, but the network returns logits of shape (1, 3)"),
         (["--classes", "a,b,a"], "the class 'a' occurs twice"),
         (["--image-size", "20*24"], "--image-size 20*24: expected a side, or height and width"),
-        (["--mean", "1,2"], "--mean 1,2: expected a number for each"),
+        (["--mean", "1,2"], "mean must be three numbers, got (1.0, 2.0)"),
         (["--std", "1,0,1"], "three positive numbers"),
         (["--arch", "resnet17"], "unknown model 'resnet17'"),
         (["--arch", "resnet18"], "'conv1.weight' has shape (32, 3, 3, 3) in m.safetensors"),

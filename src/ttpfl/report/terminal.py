@@ -24,8 +24,9 @@ def study_words(study: Study) -> list[Table | str]:
     """One row per method or, if the cases do not fit side by side, per case and method."""
     columns = _columns(study.metric, [line for case in study.cases for line in case.lines.values()])
     table = _side_by_side(study) if len(study.cases) > 1 else None
-    if table is not None:
+    if table is not None or not _fits(_stacked(study, columns)):
         columns = [column for column in columns if column != "cost"]
+    if table is not None:
         return [table, _notes(study, columns, "the clients of all cases", study.clients)]
     fewest = min(case.clients for case in study.cases)
     clients = counted(fewest, "client") if len(study.cases) == 1 else "the clients of each case"
@@ -44,9 +45,12 @@ def _notes(study: Study, columns: Sequence[str], clients: str, fewest: int) -> s
 
 def _side_by_side(study: Study) -> Table | None:
     """All cases in one table, if it fits."""
-    wide = Console(width=10 * WIDTH, markup=False)
     tables = (_overview(study, with_spread) for with_spread in (True, False))
-    return next((table for table in tables if wide.measure(table).maximum <= WIDTH), None)
+    return next(filter(_fits, tables), None)
+
+
+def _fits(table: Table) -> bool:
+    return Console(width=10 * WIDTH, markup=False).measure(table).maximum <= WIDTH
 
 
 def _stacked(study: Study, columns: Sequence[str]) -> Table:
@@ -91,11 +95,15 @@ def _accuracy(case: Case, label: str, with_spread: bool) -> str:
     return str(accuracy) if with_spread else plain(accuracy.mean)
 
 
+_SHORT = {"balanced accuracy": "balanced"}
+"""Names of metrics for narrow columns; the text below the table has the full one."""
+
+
 def _columns(metric: str, lines: Sequence[Line]) -> list[str]:
     """The columns for which there are figures."""
     has_baseline = any(line.harmed is not None for line in lines)
     has_cost = any(math.isfinite(line.time) for line in lines)
-    return [metric, *VS_NONE * has_baseline, *["cost"] * has_cost]
+    return [_SHORT.get(metric, metric), *VS_NONE * has_baseline, *["cost"] * has_cost]
 
 
 def _cells(line: Line, columns: Iterable[str]) -> Iterator[str]:

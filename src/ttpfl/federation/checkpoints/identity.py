@@ -59,7 +59,7 @@ def upgraded(identity: dict[str, Any]) -> dict[str, Any]:
     """
     named = with_new_names(identity)
     if named.get("kind") == "learn":  # of a version without these settings
-        named = {"optimizer": SGD, "prior": False, "budget": None, **named}
+        named = {"optimizer": SGD, "prior": False, "budget": None, "guard": False, **named}
     return {
         key: _without_module(value) if key in FUNCTIONS and isinstance(value, str) else value
         for key, value in named.items()
