@@ -121,7 +121,7 @@ class Influence:
         longer = False
         for name, change in direction.items():
             limit = factor * self._limits.norms.get(name, inf)
-            norm = float(change.value.norm())
+            norm = float(change.value.double().norm())
             if name != LABEL_PRIOR and isfinite(norm) and norm > limit:
                 change.value.mul_(limit / norm)
                 longer = True

@@ -125,7 +125,7 @@ def refine(
                     rates.with_values(values)  # raises an error that names the rate
         check_reach(twin, rates.with_values(values), direction, lr)
     refined = values.to(rates.values.device, copy=True)
-    return rates.with_values(refined, mode=mode, account=Account(no_bound=UNPROTECTED))
+    return rates.with_values(refined, mode=mode, account=Account(no_bound=UNPROTECTED), guard=None)
 
 
 def adapted_tally(

@@ -165,7 +165,9 @@ def _study(
     plain, _, direction, _ = probe(twin, inputs, objective)
     if measured:
         tensors = {name: change for name, change in direction.items() if name != LABEL_PRIOR}
-        _raise_to(notebook.norms, {name: float(change.value.norm()) for name, change in tensors.items()})
+        _raise_to(
+            notebook.norms, {name: float(change.value.double().norm()) for name, change in tensors.items()}
+        )
         _raise_to(notebook.jumps, jumps(tensors, notebook.stream.mean))
         notebook.stream.add(tensors)
         notebook.largest_batch = max(notebook.largest_batch, len(labels))

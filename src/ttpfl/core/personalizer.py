@@ -179,8 +179,8 @@ class Personalizer(nn.Module):
     def adapted_model(self) -> nn.Module:
         """Return a copy of the model with the adapted weights, to use without a personalizer.
 
-        In batch mode, it is adapted to the last batch. If the rates move the label prior, the copy is wrapped
-        in a model that adds `logit_offset`.
+        It is adapted even if the guard has stopped adaptation; in batch mode, to the last batch. If the rates
+        move the label prior, the copy is wrapped in a model that adds `logit_offset`.
 
         >>> model = nn.Linear(3, 2)
         >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
@@ -292,3 +292,4 @@ class Personalizer(nn.Module):
             key.removeprefix(prefix): tensor for key, tensor in state_dict.items() if key.startswith(prefix)
         }
         self._state().load(own)
+        self._health = self._safeguard.fresh_health()

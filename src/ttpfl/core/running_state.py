@@ -54,11 +54,12 @@ class RunningState(NamedTuple):
             with torch.inference_mode(False):
                 value = tensor.detach().to(self.twin.device, mean_dtype(self.twin, name), copy=True)
             mean[name] = Change(value, None, self.shapes[name])
-        if self.watch is not None and EVIDENCE in state:
-            evidence = state[EVIDENCE]
-            # The number of classes is only known after the first batch.
+        evidence = state.get(EVIDENCE)
+        if evidence is not None:  # the number of classes is only known after the first batch
             _check(EVIDENCE, evidence, (max(COUNTS + 2, evidence.numel() // 2 * 2 + 1),))
-            self.watch.numbers = evidence
+        if self.watch is not None:
+            self.watch.clear()
+            self.watch.numbers = self.watch.numbers if evidence is None else evidence
         self.running.batches = count
         self.running.mean = {name: mean[name] for name in self.shapes if name in mean}
 

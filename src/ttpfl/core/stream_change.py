@@ -37,5 +37,5 @@ def changed(direction: Direction, mean: Direction, limits: Limits, samples: int)
 
 def _distance(change: Change, mean: Change) -> float:
     if change.taps != mean.taps:  # images of another size use other taps
-        return float((change.whole() - mean.whole()).norm())
-    return float((change.value - mean.value).norm())
+        return float((change.whole() - mean.whole()).double().norm())
+    return float((change.value - mean.value).double().norm())

@@ -96,8 +96,8 @@ def trained(context: ExperimentContext, config: Config, part: int | None = None)
         _copy_into(folder, run_dir / "model.safetensors")
         return {"history": result.history, "weights": digest}
 
-    inputs = model_inputs(config)
-    if context.exported is not None:  # whoever continues from a model does not need its initial weights
+    # Whoever continues from a model does not need its initial weights.
+    if context.exported is not None and part is None:
         population = context.clients(config).manifest.digest
         context.exported.place_model(context.store, inputs, _network(context, config), population)
         return context.store.get("model", inputs, work, files=["model.safetensors"])
@@ -166,7 +166,10 @@ def learned(context: ExperimentContext, config: Config) -> Result:
         return {"modules": modules_of(result.rates), "history": result.history}
 
     inputs = rates_inputs(config)
-    if context.exported is not None and not context.exported.place_rates(context.store, inputs):
+    if context.exported is None:  # also if the rates are stored: the time of these models counts
+        for part in range(config.learn.cross_fit):
+            trained(context, config, part)
+    elif not context.exported.place_rates(context.store, inputs):
         log.warning("%s has no rates for these settings: they are learned", context.exported.folder)
     return context.store.get("rates", inputs, work, files=["rates.safetensors"])
 

@@ -96,6 +96,10 @@ class RateRun:
         """Run from the first round, or resume from the newest checkpoint, and return the rates."""
         if self.settings.guard and self.engine is not None:
             raise FederationError("a guard cannot be learned over real sites yet: use guard=False")
+        if self.unseen and self.engine is not None:
+            raise FederationError("cross-fitting (unseen=) is not possible over real sites yet")
+        for one in self.unseen:
+            self.initial.check_fits(one)
         search, session = self.settings.searches, self._session(run_dir)
         check = self.settings.check and self._compares and not search
         # The round of rates that are evaluated during the run is not recorded in them.
@@ -241,7 +245,8 @@ class RateRun:
         if checked is not None:
             learned["checked"] = checked
         fixed = {"mode": settings.mode, "weights_hash": weights_hash(self.model)}
-        return rates.with_values(values, learned=learned, account=account, **fixed)
+        # A guard belongs to the rates that it was learned for.
+        return rates.with_values(values, learned=learned, account=account, guard=None, **fixed)
 
     def _found(self, state: RunState) -> Rates:
         """The best rates of a search, with what they do at the source clients and may do at new ones."""

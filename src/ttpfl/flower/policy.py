@@ -18,6 +18,9 @@ from ttpfl.util.locks import exclusive
 from ttpfl.util.reading import read_json
 from ttpfl.util.settings_kit import POSITIVE, PROBABILITY, as_table, check_known, integer
 
+MOST_COUNTS = 1000.0
+"""Limit of the counts of a label prior, as in `federation.server.credibility`."""
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -116,7 +119,9 @@ class Policy:
         """
         if not bool(vector.isfinite().all()):
             raise RefusedError("the vector is not finite")
-        rates = vector[: max(0, len(vector) - classes)]
+        rates, counts = vector.split([len(vector) - classes, classes])
+        if classes and not (float(counts.min()) >= 0 and float(counts.max()) <= MOST_COUNTS):
+            raise RefusedError(f"the label prior has counts that are not between 0 and {MOST_COUNTS:g}")
         if kind == "learn" and len(rates) and float(rates.abs().max()) > self.largest_rate:
             raise RefusedError(f"a rate is above this site's limit of {self.largest_rate:g}")
 

@@ -65,7 +65,6 @@ def work_on(
     site: Site, task: Task, settings: RunSettings, vector: Tensor, start: Tensor | None
 ) -> tuple[Tensor, Report]:
     """Do a task that the site's policy allows; return its vector and report."""
-    site.policy.check_vector(task.kind, vector, len(_unknown_prior(task.rates)))
     path = site.model_file(task.model)
     model = model_store.load(path, task.model, task.fingerprint, site.policy.models)
     client = client_of(site, model_store.outputs_of(path))
@@ -74,6 +73,7 @@ def work_on(
     work, length = _make_work(model, client_pool, settings, task.rates)
     if vector.shape != (length,) or vector.dtype != torch.float32:
         raise RefusedError(f"the vector is {vector.dtype} {tuple(vector.shape)}, not {(length,)}")
+    site.policy.check_vector(task.kind, vector, _counts(work))
     result = torch.zeros(length)
     if start is not None:
         result[: len(start)] = start
@@ -81,6 +81,11 @@ def work_on(
     with threads(site.threads):
         report = work(Job(task.client, site.name, task.round), vector, result)
     return result, report
+
+
+def _counts(work: Work) -> int:
+    """How many numbers at the end of a vector are not rates but the counts of a label prior."""
+    return len(work.initial.prior) if isinstance(work, RatesWork) and work.settings.searches else 0
 
 
 def _check_sizes(client: SourceClient, kind: str, settings: RunSettings, fewest: int) -> None:

@@ -122,7 +122,7 @@ class SearchServer(Server):
         if gathers:  # answers without slopes, for rates of zero
             prior = self._assumed_counts(answers.samples)
             search = started(answers, average, self._given, self._limit)
-            search = replace(search, trial=answers.slopes[0], reason=RUNNING)
+            search = replace(search, trial=torch.zeros_like(search.trial), reason=RUNNING)
         elif "searches" in state.memory:
             search = advanced(restored(state.memory), answers, average, state.round)
         else:
