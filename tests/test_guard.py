@@ -373,3 +373,29 @@ def test_limits_without_classes(model: nn.Module) -> None:
         assert rates.guard is not None
         assert rates.guard.estimator is None
         assert isinstance(rates.guard.limits, Limits)
+
+
+def test_a_guard_belongs_to_the_rates_that_it_was_learned_for(model: nn.Module, rates: ttpfl.Rates) -> None:
+    assert rates.guard is not None
+    again = ttpfl.learn_rates(model, SOURCE[:6], rounds=3, mode="online", rates=rates)
+    assert again.guard is None
+    assert ttpfl.refine_rates(model, rates, [SOURCE[0]]).guard is None
+
+
+def test_a_batch_whose_norm_overflows_is_shortened(model: nn.Module, rates: ttpfl.Rates) -> None:
+    personal = limited(model, rates)
+    personal(5e18 * NEW[0][0][:20])
+    assert personal.health.shortened == 1
+    personal(NEW[0][0][:20])
+    assert float(personal.state_dict()["mean.0.running_mean"].norm()) < 100
+
+
+def test_a_loaded_state_replaces_the_evidence(model: nn.Module, rates: ttpfl.Rates) -> None:
+    personal, other = guarded(model, rates), guarded(model, rates)
+    for x in NEW[0][0].split(20):
+        personal(x)
+    empty = other.state_dict()
+    other.load_state_dict(personal.state_dict())
+    assert other.health.evidence == personal.health.evidence
+    other.load_state_dict(empty)
+    assert other.health.evidence == guarded(model, rates).health.evidence

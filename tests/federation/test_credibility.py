@@ -6,7 +6,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ttpfl.core.label_prior import weighted_prediction
+from ttpfl.core.rates import Rates
+from ttpfl.federation import LearnSettings
+from ttpfl.federation.common.jobs import ClientResult, Job
+from ttpfl.federation.common.state import RunState
 from ttpfl.federation.server.credibility import FEWEST, MOST, assumed_counts
+from ttpfl.federation.server.rate_servers import SearchServer
 from ttpfl.federation.server.robust import Average
 
 MEAN = Average()
@@ -70,3 +75,16 @@ def test_a_byzantine_client_cannot_spoil_it(kind: str) -> None:
 def test_a_single_client_is_believed_to_be_like_all() -> None:
     found = assumed_counts(torch.tensor([[0.75, 0.25]]), torch.tensor([40]), MEAN)
     torch.testing.assert_close(found, torch.tensor([0.75, 0.25]) * MOST)
+
+
+@pytest.mark.parametrize("kind", ["mean", "median"])
+def test_replies_do_not_choose_the_rates_of_the_next_round(kind: str) -> None:
+    """After the round that gathers predictions, rates of zero are tried, whatever a client replies."""
+    rates = Rates.zeros(torch.nn.Linear(3, 2), prior=[0.0, 0.0])
+    server = SearchServer(rates, LearnSettings(prior=True, average=kind), 3)
+    server.begin(RunState(torch.zeros(5)))
+    for client in range(3):
+        vector = torch.tensor([500.0, 0.0, 0.0, 0.6, 0.4])
+        report = {"validation": {"samples": 10, "loss": 7.0, "right": 5}}
+        server.add(ClientResult(Job(client, str(client), 0), vector, report, None))
+    assert not server.finish()[:3].any()
