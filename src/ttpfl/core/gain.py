@@ -17,6 +17,17 @@ GAIN, RIGHT = 12, 4
 """Numbers of features of the two models."""
 RIDGE = 1e-3
 """Penalty, in units of the mean square of each feature."""
+MOST_GAIN = 20.0
+"""Predictions: a larger gain is not remembered, so that harm which begins late is noticed in time."""
+
+
+def remembered(total: float, gained: float) -> float:
+    """The gain of a stream after one more batch.
+
+    >>> remembered(15.0, 10.0), remembered(15.0, -20.0)
+    (20.0, -5.0)
+    """
+    return min(total + gained, MOST_GAIN)
 
 
 class Coefficients(NamedTuple):

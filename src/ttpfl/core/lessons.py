@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ttpfl.core.direction import Objective, move, probe
-from ttpfl.core.gain import GAIN, RIGHT, Coefficients, Past, Sums, effects
+from ttpfl.core.gain import GAIN, RIGHT, Coefficients, Past, Sums, effects, remembered
 from ttpfl.core.influence import log_sizes
 from ttpfl.core.inputs import Inputs, all_finite, map_tensors, split_batch
 from ttpfl.core.label_prior import LABEL_PRIOR
@@ -81,9 +81,12 @@ class Studied:
         """Estimated gain at the end, and the lowest one at the end of any batch (or 0)."""
         if not self.features:
             return 0.0, 0.0
-        batches = torch.stack([(part @ coefficients.gain).sum() for part in self.features])
-        path = batches.cumsum(0)
-        return float(path[-1]), min(0.0, float(path.min()))
+        end = total = lowest = 0.0
+        for part in self.features:
+            gained = float((part @ coefficients.gain).sum())
+            end, total = end + gained, remembered(total, gained)
+            lowest = min(lowest, total)
+        return end, lowest
 
 
 @dataclass

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ttpfl.core.gain import Past, effects
+from ttpfl.core.gain import Past, effects, remembered
 from ttpfl.core.guard import Estimator
 
 COUNTS = 7
 """Numbers to save before the sums of probabilities."""
-MOST_GAIN = 20.0
-"""Predictions: a larger gain is not remembered, so that harm which begins late is noticed in time."""
 INTERVAL = 1.96
 """Standard errors on each side of an estimate, for 95 % if errors are normal."""
 
@@ -36,7 +34,7 @@ class Evidence:
     adapting: bool
     """Whether the adapted model answers; else the plain one."""
     gained: float
-    """Estimated number of right predictions gained by adaptation so far, at most `MOST_GAIN`; a loss if
+    """Estimated number of right predictions gained by adaptation so far, at most `gain.MOST_GAIN`; a loss if
     negative. After a change of the stream, only a loss is remembered."""
     threshold: float
     """Estimated loss at which the plain model answers."""
@@ -101,7 +99,7 @@ class Watch:
         self._past = batch.past
         gained = float((batch.gain @ self._coefficients.gain).sum())
         right = float((batch.right @ self._coefficients.right).clamp(0, 1).sum())
-        self._gained = min(self._gained + gained, MOST_GAIN)
+        self._gained = remembered(self._gained, gained)
         self._plain_right += right
         self._adapted_right += right + gained
         if not self._stopped and self._gained < -self._estimator.threshold:
