@@ -6,14 +6,10 @@ Rates are learned on half of the source clients and tested on the other half, th
 and without the label prior. New clients play no part. FOLDER contains har.npz and ecg.npz.
 """
 
-import argparse
-import tempfile
-from pathlib import Path
-
-import torch
 from rich.console import Console
 from rich.table import Table
 
+from learning.options import folders_of, study_parser
 from learning.problems import PROBLEMS, Folders
 from learning_choices import BATCH, add, tested
 from ttpfl.core.levels import COSTS
@@ -22,16 +18,11 @@ from ttpfl.federation import LearnSettings, learn
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--natural", type=Path, required=True)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "ttpfl-learner")
-    parser.add_argument("--problems", nargs="+", default=["har", "ecg", "digits-demo", "cifar10"])
+    parser = study_parser(__doc__)
     parser.add_argument("--most", type=int, help="source clients of a problem; all by default")
     parser.add_argument("--workers", type=int)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    folders = Folders(options.data_dir or options.natural, options.natural, options.models)
+    folders = folders_of(options)
     table = Table("problem, budget", "rounds", "loss, batch", "accuracy", "loss, online", "accuracy")
     for name in options.problems:
         curve(name, folders, table, options.most, options.workers)

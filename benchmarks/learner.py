@@ -9,20 +9,18 @@ going once through its validation data. Both learn rates for the same modules, w
 are means over all source clients after adaptation to each batch. FOLDER contains har.npz and ecg.npz.
 """
 
-import argparse
 import json
 import math
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
-from learning.problems import PROBLEMS, Folders, Problem
+from learning.options import folders_of, study_parser
+from learning.problems import PROBLEMS, Problem
 from ttpfl.core.inputs import client_batches
 from ttpfl.core.learning import adapted_tally
 from ttpfl.core.rates import Rates
@@ -37,16 +35,11 @@ TRIALS = {"cifar10": 20, "digits5": 5, "ecg": 40, "text": 40}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--natural", type=Path, required=True)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "ttpfl-learner")
-    parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
-    parser.add_argument("--workers", type=int)
+    parser = study_parser(__doc__, list(PROBLEMS))
     parser.add_argument("--out", type=Path, default=Path("learner.jsonl"))
+    parser.add_argument("--workers", type=int)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    folders = Folders(options.data_dir or options.natural, options.natural, options.models)
+    folders = folders_of(options)
     rows = []
     for name in options.problems:
         rows.append(measured(name, PROBLEMS[name](folders), options.workers))

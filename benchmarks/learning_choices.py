@@ -14,11 +14,8 @@ other 60. The cohort is drawn once and asked in every round.
 New clients play no part in either. FOLDER contains har.npz and ecg.npz.
 """
 
-import argparse
 import statistics
-import tempfile
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -26,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from learning.options import folders_of, study_parser
 from learning.problems import PROBLEMS, Client, Folders
 from ttpfl.core.inputs import client_batches
 from ttpfl.core.learning import adapted_tally
@@ -47,16 +45,11 @@ class Tested(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = study_parser(__doc__)
     parser.add_argument("study", choices=["modes", "cohorts"])
-    parser.add_argument("--natural", type=Path, required=True)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "ttpfl-learner")
-    parser.add_argument("--problems", nargs="+", default=["har", "ecg", "digits-demo", "cifar10"])
     parser.add_argument("--workers", type=int)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    folders = Folders(options.data_dir or options.natural, options.natural, options.models)
+    folders = folders_of(options)
     table = Table(options.study, "rounds", "loss, batch", "accuracy", "loss, online", "accuracy")
     if options.study == "cohorts":
         cohorts(folders, table, options.workers)

@@ -8,10 +8,7 @@ mean prediction of a batch more even, where entropy makes each prediction more c
 part. FOLDER contains har.npz and ecg.npz.
 """
 
-import argparse
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -20,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from learning.problems import PROBLEMS, Client, Folders
+from learning.options import folders_of, study_parser
+from learning.problems import PROBLEMS, Client
 from ttpfl.core.direction import entropy
 from ttpfl.core.label_prior import prior_direction, weighted_prediction
 from ttpfl.federation.server.credibility import assumed_counts
@@ -48,14 +46,9 @@ class Batch(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--natural", type=Path, required=True)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "ttpfl-learner")
-    parser.add_argument("--problems", nargs="+", default=["har", "ecg", "digits-demo", "cifar10"])
+    parser = study_parser(__doc__)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    folders = Folders(options.data_dir or options.natural, options.natural, options.models)
+    folders = folders_of(options)
     table = Table("source clients of", "directions", "loss", "accuracy", "rates")
     for name in options.problems:
         model, source, _ = PROBLEMS[name](folders)
