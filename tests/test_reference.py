@@ -14,6 +14,8 @@ from ttpfl.core.twin import Twin, isolated
 
 DOUBLE = 1e-9
 SINGLE = 1e-4  # of the largest value; float32 against float64
+SEEDS = {"bottleneck": 1}
+"""With seed 0, an input of a ReLU is so close to zero that its sign depends on the processor's rounding."""
 
 
 def worst(ours: torch.Tensor, theirs: torch.Tensor) -> float:
@@ -47,7 +49,7 @@ def test_directions(name: str) -> None:
 @pytest.mark.parametrize("mode", ["batch", "online"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_refinement(name: str, mode: str) -> None:
-    model = make(name)
+    model = make(name, SEEDS.get(name, 0))
     rates = some_rates(model)
     reference = Reference(model).refine(as_dict(rates), batches(name), lr=0.1, online=mode == "online")
     expected = torch.tensor([reference[n] for n in rates.names]).double() - rates.values.double()
@@ -85,7 +87,7 @@ def test_slope_is_the_derivative_of_the_loss(name: str) -> None:
 @pytest.mark.parametrize("mode", ["batch", "online"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_predictions(name: str, mode: str) -> None:
-    model = make(name)
+    model = make(name, SEEDS.get(name, 0))
     rates = some_rates(model)
     stream = [x for x, _ in batches(name)]
     expected = Reference(model).predict(stream, as_dict(rates), online=mode == "online")

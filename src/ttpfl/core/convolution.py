@@ -62,11 +62,17 @@ def conv2d(
     kernel = narrow(weight, None if taps == all_taps else taps)
     if groups == 1 and height * width <= MATRIX_PIXELS:
         columns = F.unfold(input, kernel.shape[2:], dilation, (pad_y, pad_x), stride)
-        pixels = F.linear(columns.transpose(1, 2), kernel.flatten(1), bias)
+        # As one matrix: for a stack of them, torch may copy the kernel for each image.
+        pixels = F.linear(columns.transpose(1, 2).flatten(0, 1), kernel.flatten(1), bias)
         maps = pixels.reshape(len(input), height, width, -1).permute(0, 3, 1, 2)
         # Same layout as torch, since a model may view the result or depend on its strides.
         return maps if _channels_last(input) or _channels_last(weight) else maps.contiguous()
     return F.conv2d(input, kernel, bias, stride, (pad_y, pad_x), dilation, groups)
+
+
+def is_ordinary(maps: Tensor) -> bool:
+    """Whether these maps, or rows, have the same bits from `conv2d` as from `F.conv2d`."""
+    return maps.ndim != 4 or min(maps.shape[2:]) > TRIM_SIZE
 
 
 def _worthwhile(input: Tensor, weight: Tensor) -> bool:

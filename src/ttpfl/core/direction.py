@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from ttpfl._moved import renamed
+from ttpfl.core.at_once import at_once
 from ttpfl.core.convolution import Taps
 from ttpfl.core.inputs import Inputs, all_finite, first_bad
 from ttpfl.core.label_prior import LABEL_PRIOR, predicted
 from ttpfl.core.last_layer import LastLayer
 from ttpfl.core.log_domain import log_ratio, moved_in_log_domain, slope_in_log_domain
+from ttpfl.core.network import ModuleSpec
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.core.twin import Moved, PassRecord, Twin, embed
 from ttpfl.errors import BatchError
@@ -49,6 +51,11 @@ def entropy(logits: Tensor) -> Tensor:
     >>> round(entropy(torch.zeros(5, 4)).exp().item(), 4)
     4.0
     """
+    log_p = _log_probabilities(logits)
+    return -(log_p.exp() * log_p).sum(1).mean()
+
+
+def _log_probabilities(logits: Tensor) -> Tensor:
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise BatchError(
             f"logits of shape {tuple(logits.shape)} are not (batch, classes) with two classes or more. "
@@ -56,20 +63,21 @@ def entropy(logits: Tensor) -> Tensor:
             "the unsupervised loss (and loss= for learning), or logits=, a function that selects the class "
             "logits from the model's output"
         )
-    log_p = torch.log_softmax(at_least_float32(logits), dim=1)
-    return -(log_p.exp() * log_p).sum(1).mean()
+    return torch.log_softmax(at_least_float32(logits), dim=1)
 
 
-def entropy_slope(logits: Tensor) -> Tensor:
-    """Derivative of `entropy` in the logits.
+def entropy_and_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The `entropy`, and its derivative in the logits.
 
-    >>> entropy_slope(torch.tensor([[0.0, 0.0], [1.0, 0.0]])).round(decimals=4)
-    tensor([[-0.0000, -0.0000],
+    >>> value, slope = entropy_and_slope(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+    >>> slope.round(decimals=4)
+    tensor([[ 0.0000,  0.0000],
             [-0.0983,  0.0983]])
     """
-    log_p = torch.log_softmax(at_least_float32(logits), dim=1)
+    log_p = _log_probabilities(logits)
     p = log_p.exp()
-    return -p * (log_p - (p * log_p).sum(1, keepdim=True)) / len(logits)
+    of_samples = (p * log_p).sum(1, keepdim=True)
+    return -of_samples.mean(), p * (of_samples - log_p) / len(logits)
 
 
 class Probe(NamedTuple):
@@ -78,8 +86,8 @@ class Probe(NamedTuple):
     logits: Tensor
     objective: Tensor
     direction: Direction
-    features: Tensor | None
-    """What the last layer received, if all learnable tensors that move are its own."""
+    record: PassRecord
+    """For `Twin.again`."""
 
 
 def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
@@ -93,28 +101,42 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     with nullcontext() if last is None else torch.no_grad():
         logits = check_finite(twin.first(inputs, record))
     if last is None:
-        features, value = None, one_number("objective", objective(logits))
-        gradients = _descent(value, _leaves(twin, record))
-    elif len(record.calls) == 1 and record.calls[0].returned(logits):
-        features, logits = record.calls[0].features, logits.detach().requires_grad_(objective is not entropy)
         value = one_number("objective", objective(logits))
-        gradients = _descent_of(last, features, logits, value, objective is entropy)
+        gradients = list(_descent(value, _leaves(twin, record)))
+    elif len(record.calls) == 1 and record.calls[0].returned(logits):
+        value, gradients = _descent_of(last, record.calls[0].features, logits, objective)
     else:
         twin.last_layer = None  # another layer is the last one
         return probe(twin, inputs, objective)
     changes: dict[str, list[Change]] = {name: [] for name in twin.specs}
     for name, taps, gradient in (leaf for leaf in gradients if leaf[0] in changes):
         changes[name].append(Change(at_least_float32(gradient), taps, twin.specs[name].shape))
-    for name, values in record.statistics.items():
-        if values:
-            # The mean over all calls of the layer, like its running average.
-            measured, stored = torch.stack(values).mean(0), at_least_float32(twin.tensors[name])
-            change = log_ratio(measured, stored) if twin.specs[name].log_domain else measured - stored
-            changes[name].append(Change(change, None, twin.specs[name].shape))
+    for name, change in _towards(twin, record.statistics):
+        changes[name].append(Change(change, None, twin.specs[name].shape))
     direction = {name: _sum(parts, twin.tensors[name]) for name, parts in changes.items()}
     if twin.classes:
         direction[LABEL_PRIOR] = Change(predicted(logits, twin.classes), None, (twin.classes,))
-    return Probe(logits.detach(), value.detach(), direction, features)
+    return Probe(logits.detach(), value.detach(), direction, record)
+
+
+def _towards(twin: Twin, statistics: Mapping[str, list[Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Where running statistics move, given those of the batch in every call of their layers."""
+    for rule, log_domain in ((log_ratio, True), (_difference, False)):
+        called = {
+            name: values
+            for name, values in statistics.items()
+            if values and twin.specs[name].log_domain == log_domain
+        }
+        # The mean over all calls of the layer, like its running average.
+        measured = [v[0] if len(v) == 1 else torch.stack(v).mean(0) for v in called.values()]
+        if called:
+            yield from zip(
+                called, at_once(rule, measured, [twin.tensors[name] for name in called]), strict=True
+            )
+
+
+def _difference(measured: Tensor, stored: Tensor) -> Tensor:
+    return measured - at_least_float32(stored)
 
 
 def _leaves(twin: Twin, record: PassRecord) -> list[_Leaf]:
@@ -142,14 +164,18 @@ def _descent(value: Tensor, leaves: Sequence[_Leaf]) -> Iterator[_Leaf]:
 
 
 def _descent_of(
-    last: LastLayer, features: Tensor, logits: Tensor, value: Tensor, is_entropy: bool
-) -> Iterator[_Leaf]:
-    """Negative gradients of the last layer's tensors: in closed form, if `value` is the entropy."""
-    if not is_entropy and not value.requires_grad:
-        return
-    slope = entropy_slope(logits) if is_entropy else torch.autograd.grad(value, logits)[0]
-    for name, gradient in last.gradients(features, -slope).items():
-        yield name, None, gradient
+    last: LastLayer, features: Tensor, logits: Tensor, objective: Objective
+) -> tuple[Tensor, list[_Leaf]]:
+    """The objective, and negative gradients of the last layer's tensors: of the entropy in closed form."""
+    if objective is entropy:
+        value, slope = entropy_and_slope(logits)
+    else:
+        logits = logits.detach().requires_grad_()
+        value = one_number("objective", objective(logits))
+        if not value.requires_grad:
+            return value, []
+        slope = torch.autograd.grad(value, logits)[0]
+    return value, [(name, None, part) for name, part in last.gradients(features, -slope).items()]
 
 
 def one_number(name: str, value: Tensor) -> Tensor:
@@ -206,22 +232,57 @@ def move(
     whole: dict[str, Tensor] = {}
     windows: dict[str, tuple[Taps, Tensor]] = {}
     offset: Tensor | None = None
+    statistics: dict[Callable[..., Tensor], list[tuple[str, Tensor, Tensor, Tensor]]] = {}
     for name, (value, taps, _) in direction.items():
         if name == LABEL_PRIOR:
             offset = rates[name] * value
             continue
         start = tensors[name] if taps is None else twin.window(name, taps).detach()
-        if twin.specs[name].log_domain:
-            moved = moved_in_log_domain(start, value, rates[name])
+        rule = _rule(twin.specs[name])
+        if twin.specs[name].statistic:
+            statistics.setdefault(rule, []).append((name, start, value, rates[name].expand_as(value)))
+        elif taps is None:
+            whole[name] = rule(start, value, rates[name])
         else:
-            moved = torch.addcmul(at_least_float32(start), value, rates[name])
-            if twin.specs[name].nonnegative:
-                moved.clamp_(min=0)
-        if taps is None:
-            whole[name] = moved.to(start.dtype)
-        else:
-            windows[name] = (taps, moved.to(start.dtype))
+            windows[name] = (taps, rule(start, value, rates[name]))
+    for rule, rows in statistics.items():
+        names, *columns = zip(*rows, strict=True)
+        whole.update(zip(names, at_once(rule, *columns), strict=True))
     return Moved(whole, windows, offset)
+
+
+def _rule(spec: ModuleSpec) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """How a tensor moves, given its value, its direction and its rate."""
+    if spec.log_domain:
+        return _moved_variance
+    return _moved_above_zero if spec.nonnegative else _moved
+
+
+def _moved(start: Tensor, change: Tensor, rate: Tensor) -> Tensor:
+    return torch.addcmul(at_least_float32(start), change, rate).to(start.dtype)
+
+
+def _moved_variance(start: Tensor, ratio: Tensor, rate: Tensor) -> Tensor:
+    return moved_in_log_domain(start, ratio, rate).to(start.dtype)
+
+
+def _moved_above_zero(start: Tensor, change: Tensor, rate: Tensor) -> Tensor:
+    return _moved(start, change, rate).clamp_(min=0)
+
+
+def distance(twin: Twin, direction: Direction, rates: Mapping[str, Tensor], moved: Moved) -> float:
+    """Euclidean norm of the change of all tensors."""
+    # The direction does not tell where variances stopped at zero.
+    clamped = [name for name in moved.whole if twin.specs[name].nonnegative]
+    others = [name for name in direction if name != LABEL_PRIOR and name not in clamped]
+    changes = [_difference(moved.whole[name], twin.tensors[name]) for name in clamped]
+    changes += [direction[name].value for name in others]
+    if not changes:
+        return 0.0
+    norms = torch.stack(torch._foreach_norm(changes))
+    if others:
+        norms[len(clamped) :] *= torch.stack([rates[name] for name in others])
+    return float(torch.linalg.vector_norm(norms))
 
 
 def velocity(twin: Twin, name: str, change: Change, moved: Tensor) -> Tensor:

@@ -67,7 +67,8 @@ def changed_share(plain: Tensor, adapted: Tensor) -> float:
     >>> changed_share(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0]]))
     0.5
     """
-    return float((_predictions(plain) != _predictions(adapted)).float().mean())
+    changed = _predictions(plain) != _predictions(adapted)
+    return int(changed.sum()) / changed.numel()
 
 
 def _predictions(logits: Tensor) -> Tensor:

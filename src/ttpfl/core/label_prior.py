@@ -9,6 +9,7 @@ show that it does.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -51,12 +52,18 @@ def prior_direction(counts: Tensor, assumed: Sequence[float]) -> Tensor:
     >>> prior_direction(torch.tensor([90.0, 10.0]), [20.0, 20.0]).round(decimals=2)
     tensor([ 0.4400, -0.8200])
     """
-    before = torch.tensor(assumed, dtype=counts.dtype, device=counts.device)
-    if not bool(before.any()):
+    if not any(assumed):
         return torch.zeros_like(counts, dtype=torch.float32)
-    base = before / before.sum()
-    frequencies = (counts + before) / (counts.sum() + before.sum())
-    return ((frequencies + SMOOTHING) / (base + SMOOTHING)).log().float()
+    before, base = _source(tuple(assumed), counts.dtype, counts.device)
+    after = counts + before
+    return (after / after.sum()).add_(SMOOTHING).div_(base).log_().float()
+
+
+@lru_cache
+def _source(assumed: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Soft counts before the first sample, and smoothed frequencies; the same in every batch."""
+    before = torch.tensor(assumed, dtype=dtype, device=device)
+    return before, before / before.sum() + SMOOTHING
 
 
 def weighted_prediction(probabilities: Tensor) -> Tensor:

@@ -23,6 +23,22 @@ class Call(NamedTuple):
     versions: tuple[int, int]
     """Of both tensors, to notice if the network changes them in place afterwards."""
 
+    @classmethod
+    def of(cls, features: Tensor, output: Tensor) -> "Call":
+        """A call that has just been made."""
+        return cls(features, output, (features._version, output._version))
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the network left both tensors as they were."""
+        return (self.features._version, self.output._version) == self.versions
+
+    def answers(self, features: Tensor) -> bool:
+        """Whether the layer would return the same output again for these features."""
+        ours = self.features
+        alike = ours.stride() == features.stride() and ours.dtype == features.dtype
+        return self.unchanged and alike and torch.equal(ours, features)
+
     def returned(self, logits: Tensor) -> bool:
         """Whether the network returned what the layer returned, in the same shape and unchanged."""
         same = logits.data_ptr() == self.output.data_ptr() and logits.dtype == self.output.dtype
@@ -32,7 +48,7 @@ class Call(NamedTuple):
             and logits.shape == self.output.shape
             and logits.stride() == self.output.stride()
         )
-        return same and (self.features._version, self.output._version) == self.versions
+        return same and self.unchanged
 
 
 class LastLayer(NamedTuple):
@@ -52,7 +68,7 @@ class LastLayer(NamedTuple):
         """While open, record every call of the layer."""
 
         def record(layer: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            calls.extend(Call(x, output, (x._version, output._version)) for x in args[:1])
+            calls.extend(Call.of(x, output) for x in args[:1])
 
         handle = self.layer.register_forward_hook(record)
         try:

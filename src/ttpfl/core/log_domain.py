@@ -22,7 +22,11 @@ def log_ratio(batch: Tensor, stored: Tensor) -> Tensor:
     >>> log_ratio(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0]))
     tensor([0., 0.])
     """
-    return (batch.clamp(min=0) + FLOOR).log() - (stored.clamp(min=0) + FLOOR).log()
+    return _logarithm(batch) - _logarithm(stored)
+
+
+def _logarithm(variances: Tensor) -> Tensor:
+    return at_least_float32(variances).clamp(min=0).add_(FLOOR).log_()
 
 
 def moved_in_log_domain(stored: Tensor, ratio: Tensor, rate: Tensor) -> Tensor:
@@ -31,9 +35,9 @@ def moved_in_log_domain(stored: Tensor, ratio: Tensor, rate: Tensor) -> Tensor:
     >>> moved_in_log_domain(torch.tensor([1.0]), torch.tensor([4.0]).log(), torch.tensor(0.5))
     tensor([2.0000])
     """
-    exponent = (rate * ratio).clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT)
-    moved = (at_least_float32(stored).clamp(min=0) + FLOOR) * exponent.exp() - FLOOR
-    return moved.clamp(min=0, max=torch.finfo(stored.dtype).max)
+    factor = (rate * ratio).clamp_(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp_()
+    moved = factor.mul_(at_least_float32(stored).clamp(min=0).add_(FLOOR)).sub_(FLOOR)
+    return moved.clamp_(min=0, max=torch.finfo(stored.dtype).max)
 
 
 def slope_in_log_domain(moved: Tensor, ratio: Tensor) -> Tensor:

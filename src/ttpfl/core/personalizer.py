@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ttpfl.core.direction import Objective, check_finite, entropy, move, probe
+from ttpfl.core.direction import Objective, check_finite, distance, entropy, move, probe
 from ttpfl.core.health import Health, HealthFigures, changed_share
 from ttpfl.core.influence import Seen
 from ttpfl.core.inputs import Inputs, all_finite, checked
@@ -132,7 +132,7 @@ class Personalizer(nn.Module):
             seen = self._safeguard.seen(inputs)
             if seen.nothing:
                 return self._without_learning(inputs, seen)
-            plain, before, direction, features = probe(self._twin, seen.inputs, self._objective)
+            plain, before, direction, record = probe(self._twin, seen.inputs, self._objective)
             with torch.no_grad():
                 # Outliers are not learned from, but answered, so the plain model must be able to.
                 whole = plain if seen.rows is None else check_finite(self._twin.plain(inputs))
@@ -147,7 +147,7 @@ class Personalizer(nn.Module):
                 del direction  # make room for the adapted weights
                 moved = self._moved()
                 if seen.rows is None:
-                    adapted = self._twin.again(inputs, moved, plain, features)
+                    adapted = self._twin.again(inputs, moved, plain, record)
                 else:
                     adapted = self._twin.plain(inputs, moved)
                 learned = seen.of(adapted)
@@ -155,7 +155,10 @@ class Personalizer(nn.Module):
                     if not all_finite(learned):
                         self._running.clear()  # a mean that overflows is unusable
                     return self._fall_back(inputs)
-                after, norm = float(self._objective(learned)), self._change_norm(moved)
+                after, norm = (
+                    float(self._objective(learned)),
+                    distance(self._twin, self._running.mean, self._rates, moved),
+                )
                 figures = HealthFigures(float(before), after, norm, changed_share(plain, learned))
                 self._health = self._health.after(figures)
                 self._health = self._safeguard.weigh(plain, learned, self._health)
@@ -222,17 +225,6 @@ class Personalizer(nn.Module):
 
     def _moved(self) -> Moved:
         return move(self._twin, self._running.current(), self._rates)
-
-    def _change_norm(self, moved: Moved) -> float:
-        """Norm of the change of all tensors."""
-        parts = [
-            (moved.whole[name] - self._twin.tensors[name]).float().norm()
-            if self._twin.specs[name].nonnegative  # may have been clamped at zero
-            else self._rates[name] * change.value.norm()
-            for name, change in self._running.mean.items()
-            if name != LABEL_PRIOR
-        ]
-        return float(torch.stack(parts).norm()) if parts else 0.0
 
     def _with_the_past(self, inputs: Inputs) -> Tensor:
         """Logits with what was learned so far."""

@@ -52,7 +52,9 @@ class RunningDirection:
         absorb(self.mean, tensors, weight)
         if LABEL_PRIOR in direction:  # samples add up, so that batches of any size count as they should
             counts = self.mean[LABEL_PRIOR].value
-            counts.mul_(1.0 if self._decay is None else self._decay).add_(direction[LABEL_PRIOR].value)
+            if self._decay is not None:
+                counts.mul_(self._decay)
+            counts.add_(direction[LABEL_PRIOR].value)
 
 
 def _with_counts(direction: Direction) -> Direction:

@@ -5,14 +5,17 @@ type; `statistics_rule` registers one.
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+
+LONGEST_SUM = 4096
+"""Numbers that may be added one by one; the relative rounding error is then about 1e-6."""
 
 Rule = Callable[[nn.Module, Tensor], tuple[Tensor, ...] | None]
 
@@ -67,9 +70,35 @@ def rule_for(layer: nn.Module) -> StatisticsRule | None:
     return next((_RULES[base] for base in type(layer).__mro__ if base in _RULES), None)
 
 
+def owners(model: nn.Module, names: Collection[str]) -> Iterator[tuple[nn.Module, StatisticsRule, str]]:
+    """Layers that own any of the named statistics, with their rules and the prefixes of their buffers."""
+    for path, layer in model.named_modules():
+        rule, prefix = rule_for(layer), f"{path}." if path else ""
+        if rule and any(prefix + buffer in names for buffer in rule.buffers):
+            yield layer, rule, prefix
+
+
+@torch.no_grad()
+def record_statistics(
+    rule: StatisticsRule,
+    prefix: str,
+    recorded: dict[str, list[Tensor]],
+    layer: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Before a call of `layer`, add the statistics of its input to those `recorded` so far."""
+    x = args[0] if args else next(iter(kwargs.values()))
+    for buffer, value in zip(rule.buffers, rule.compute(layer, x.detach()) or (), strict=False):
+        if prefix + buffer in recorded:
+            recorded[prefix + buffer].append(value)
+
+
 @statistics_rule(_BatchNorm)
 def batch_moments(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor] | None:
     """Mean and unbiased variance over batch and space, per channel."""
+    if _channels_are_columns(x):
+        return _moments_of_columns(x)
     return _moments(x, (0, *range(2, x.ndim)))
 
 
@@ -89,6 +118,36 @@ def _moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
     mean = x.mean(dims, keepdim=True)
     variance = (x - mean).square_().sum(dims) / (count - 1)
     return mean.squeeze(dims), variance
+
+
+def _channels_are_columns(x: Tensor) -> bool:
+    """Whether memory is a table with one column per channel, for which torch has a kernel on a CPU."""
+    layout = {2: torch.contiguous_format, 4: torch.channels_last}.get(x.ndim)
+    if layout is None or not x.is_contiguous(memory_format=layout) or not x.numel():
+        return False
+    short = x.numel() // x.shape[1] <= _parts(x) * LONGEST_SUM
+    return short and x.device.type == "cpu" and not x.requires_grad
+
+
+def _parts(x: Tensor) -> int:
+    """Into how many parts long columns of maps can be split."""
+    return x.shape[3] if x.ndim == 4 and x.numel() // x.shape[1] > LONGEST_SUM else 1
+
+
+def _moments_of_columns(x: Tensor) -> tuple[Tensor, Tensor] | None:
+    """`_moments` per channel by the kernel of batch normalisation, in less than half the time."""
+    count, channels = x.numel() // x.shape[1], x.shape[1]
+    if count < 2:
+        return None
+    # The kernel adds up a column number by number. Long ones are split, so that rounding errors stay small.
+    parts = _parts(x)
+    table = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).reshape(-1, parts * channels)
+    mean, variance = torch.batch_norm_update_stats(at_least_float32(table), None, None, 0.0)
+    if parts > 1:
+        means = mean.view(parts, channels)
+        mean = means.mean(0)
+        variance = variance.view(parts, channels).mean(0) + (means - mean).square_().mean(0)
+    return mean, variance * (count / (count - 1))
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

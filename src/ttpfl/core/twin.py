@@ -3,7 +3,7 @@
 All passes use the twin, so the user's model is never changed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -20,7 +20,8 @@ from ttpfl.core.network import ModuleSpec, configuration, weights_hash
 from ttpfl.core.outputs import Readout
 from ttpfl.core.private_copy import private_copy
 from ttpfl.core.runner import Place, Runner, contiguous
-from ttpfl.core.statistics import StatisticsRule, rule_for
+from ttpfl.core.same_call import answering, keeping, layer_before
+from ttpfl.core.statistics import owners, record_statistics
 from ttpfl.core.torch_overrides import DIFFERENTIABLE_STATISTICS, channels_last
 
 
@@ -43,16 +44,22 @@ class Moved:
 
 @dataclass
 class PassRecord:
-    """What to record in a pass: batch statistics by buffer, windows of kernels, calls of the last layer."""
+    """What to record in a pass."""
 
     statistics: dict[str, list[Tensor]]
+    """Of the batch, by buffer: one for each call of the layer."""
     windows: set[tuple[str, Taps]] = field(default_factory=set)
+    """Of kernels."""
     calls: list[Call] = field(default_factory=list)
+    """Of the last layer."""
+    kept: list[Call] = field(default_factory=list)
+    """The call that a second pass need not repeat."""
 
     def clear(self) -> None:
         """Discard what a failed pass recorded."""
         self.windows.clear()
         self.calls.clear()
+        self.kept.clear()
         for values in self.statistics.values():
             values.clear()
 
@@ -100,9 +107,15 @@ class Twin:
         self.device = next(iter(self.tensors.values()), torch.empty(0)).device
         self._places = _places(self.model, {name: originals[name] for name in self.specs})
         self._windows: dict[tuple[str, Taps], Tensor] = {}
+        self._trims: dict[tuple[torch.Size, ...], bool] = {(): False}
+        """Whether taps are skipped for images of these shapes."""
         learnable = [name for name, spec in self.specs.items() if not spec.statistic]
         self.last_layer = owner_of(self.model, learnable)
         """The layer of all learnable tensors that move, if it may be the last one of the model."""
+        self._recorded = list(owners(self.model, self.specs))
+        before = layer_before(self.model, [layer for layer, *_ in self._recorded])
+        last = self.last_layer and self.last_layer.layer
+        self._repeating = None if before is last else before
         self.runner = Runner(self.model, self.readout, without_traces=True)
         for name in ("content", "in_channels_last"):
             self.__dict__.pop(name, None)
@@ -168,30 +181,46 @@ class Twin:
         return with_offset(logits, moved.offset)
 
     def first(self, inputs: Inputs, record: PassRecord) -> Tensor:
-        """Compute the logits of the model's own tensors; differentiable if more than the last layer is to be.
+        """Compute the logits of the model's own tensors.
 
-        Without gradients, `plain` is faster than `fast` if the images already have the fast layout.
+        They are differentiable if anything before the last layer needs a gradient.
         """
+        if self.keeps_features:
+            return self.plain(inputs, record=record)
         learnable = any(not spec.statistic for spec in self.specs.values())
-        fast = not self.keeps_features and not inputs.in_channels_last
-        if fast or (learnable and self.last_layer is None):
+        if learnable and self.last_layer is None:
             return self.fast(inputs, record=record)
-        return self.plain(inputs, record=record)
+        run = self.fast if self._fast_pays(inputs) else self.plain
+        with keeping(self._repeating, record.kept):
+            return run(inputs, record=record)
 
-    def again(self, inputs: Inputs, moved: Moved, logits: Tensor, features: Tensor | None) -> Tensor:
+    def again(self, inputs: Inputs, moved: Moved, logits: Tensor, record: PassRecord) -> Tensor:
         """`plain` with moved tensors; without a second pass if nothing before the last layer moves.
 
         Args:
             inputs: arguments of the model.
             moved: the moved tensors.
-            logits: the result of `plain` with the model's own tensors.
-            features: what the last layer received in that pass, if it moves.
+            logits: the result of `first`.
+            record: what `first` recorded.
         """
         if not self.keeps_features:
-            return self.plain(inputs, moved)
-        if self.last_layer is not None and features is not None:
-            logits = self.last_layer.logits(features, moved.whole)
+            with answering(self._repeating, record.kept):
+                return self.plain(inputs, moved)
+        if self.last_layer is not None:
+            logits = self.last_layer.logits(record.calls[0].features, moved.whole)
         return with_offset(logits, moved.offset)
+
+    def _fast_pays(self, inputs: Inputs) -> bool:
+        """Whether `fast` changes the layout of images or skips taps; else `plain` takes less time."""
+        if not inputs.in_channels_last:
+            return True
+        shapes = inputs.image_shapes
+        if shapes not in self._trims:  # a trial, so that all batches are treated alike
+            record = PassRecord({})
+            with torch.no_grad():
+                self.fast(inputs, record=record)
+            self._trims[shapes] = bool(record.windows)
+        return self._trims[shapes]
 
     def state_dict(self, moved: Moved) -> dict[str, Any]:
         """Return the model's state dict with the moved tensors, as copies."""
@@ -225,11 +254,9 @@ class Twin:
         with ExitStack() as hooks:
             if self.last_layer is not None:
                 hooks.enter_context(self.last_layer.watching(record.calls))
-            for path, layer in self.model.named_modules() if recorded else ():
-                rule, prefix = rule_for(layer), f"{path}." if path else ""
-                if rule and any(prefix + buffer in recorded for buffer in rule.buffers):
-                    hook = partial(_record_statistics, rule, prefix, recorded)
-                    hooks.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
+            for layer, rule, prefix in self._recorded if recorded else ():
+                hook = partial(record_statistics, rule, prefix, recorded)
+                hooks.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
             yield
 
     def _narrow(self, moved: Moved, used: set[tuple[str, Taps]]) -> Narrow:
@@ -265,18 +292,3 @@ def _places(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, list[P
             for key, tensor in store.items():
                 places.setdefault(id(tensor), []).append((store, key))
     return {name: places[id(tensor)] for name, tensor in tensors.items()}
-
-
-@torch.no_grad()
-def _record_statistics(
-    rule: StatisticsRule,
-    prefix: str,
-    recorded: dict[str, list[Tensor]],
-    layer: nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> None:
-    x = args[0] if args else next(iter(kwargs.values()))
-    for buffer, value in zip(rule.buffers, rule.compute(layer, x.detach()) or (), strict=False):
-        if prefix + buffer in recorded:
-            recorded[prefix + buffer].append(value)
