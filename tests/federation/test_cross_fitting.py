@@ -1,5 +1,6 @@
 """Rates that are learned with models that have not seen a client."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from ttpfl.experiment.store import Store
 from ttpfl.federation import LearnSettings, TrainSettings, learn, train, train_unseen
 from ttpfl.federation.cross_fitting import without
 
-HERE = LearnSettings(rounds=3, batch_size=8, workers=0)
+HERE = LearnSettings(rounds=3, batch_size=8, workers=0, check=False)
 
 
 def network(seed: int) -> nn.Module:
@@ -48,7 +49,7 @@ def test_a_client_measures_with_the_model_that_has_not_seen_it() -> None:
     found = learn(network(7), data, HERE, unseen=models[:3]).rates
     assert found.learned["checked"]["plain_loss"] == pytest.approx(sum(losses) / 5, rel=1e-5)
     assert torch.equal(
-        ttpfl.learn_rates(network(7), data, 3, batch_size=8, unseen=models).values, found.values
+        ttpfl.learn_rates(network(7), data, 3, batch_size=8, unseen=models, check=False).values, found.values
     )
 
 
@@ -75,7 +76,7 @@ methods = ["none", "atp-batch"]
 data = { name = "arrays", folds = 3 }
 model = { name = "signal_cnn" }
 train = { rounds = 2, batch_size = 8 }
-learn = { rounds = 2, batch_size = 8, cross_fit = 2 }
+learn = { rounds = 2, batch_size = 8, cross_fit = 2, check = false }
 [[entries]]
 label = "seen"
 method = "atp-batch"
@@ -96,9 +97,9 @@ def test_a_recipe_with_cross_fitting(tmp_path: Path) -> None:
     source = context.clients(config).population.source
     unseen = [model(context, config, part) for part in range(2)]
     full = model(context, config)
-    wanted = learn(full, source, LearnSettings(rounds=2, batch_size=8, workers=0), unseen=unseen).rates
+    wanted = learn(full, source, replace(HERE, rounds=2), unseen=unseen).rates
     assert torch.equal(rates(context, config).values, wanted.values)
-    seen = learn(full, source, LearnSettings(rounds=2, batch_size=8, workers=0)).rates
+    seen = learn(full, source, replace(HERE, rounds=2)).rates
     assert not torch.equal(seen.values, wanted.values)
     for part, trained in enumerate(unseen):
         ids = [client.id for client in without(source, part, 2)]

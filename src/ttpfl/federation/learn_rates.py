@@ -66,7 +66,7 @@ def learn_rates(
         prior: Learn a rate for the label prior, too, if there are classes. Not with SGD.
         budget: Most forward passes that personalising a batch may cost: it chooses the modules.
         guard: Learn a guard against harm, too, in two more rounds.
-        check: With SGD, if the result is worse than no adaptation, warn and return the best earlier rates.
+        check: Only return rates that source clients show to help; with SGD, warn if the last do not.
         progress: Called after every round with its loss and accuracy, before and after adaptation.
         logits: Maps the model's output to logits.
         objective: Maps logits to the unsupervised loss.

@@ -43,7 +43,7 @@ from ttpfl.federation.guard_run import learned_guard
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import kept_key
 from ttpfl.federation.server.rate_average import check_cohort
-from ttpfl.federation.server.rate_search import ONE_CLIENT, REASONS, expected_gain
+from ttpfl.federation.server.rate_search import NO_AGREEMENT, ONE_CLIENT, REASONS, expected_gain
 from ttpfl.federation.server.rate_servers import RatesServer, SearchServer, search_of
 from ttpfl.federation.server.robust import Average
 from ttpfl.federation.settings import LearnSettings
@@ -94,8 +94,6 @@ class RateRun:
         evaluate: Callable[[Rates], Mapping[str, float]] | None = None,
     ) -> Learned:
         """Run from the first round, or resume from the newest checkpoint, and return the rates."""
-        if self.settings.guard and self.engine is not None:
-            raise FederationError("a guard cannot be learned over real sites yet: use guard=False")
         if self.unseen and self.engine is not None:
             raise FederationError("cross-fitting (unseen=) is not possible over real sites yet")
         for one in self.unseen:
@@ -258,7 +256,11 @@ class RateRun:
         stopped, result = REASONS[search.reason], search.result
         stopped = stopped or f"reached the maximum of {counted(self.settings.rounds, 'round')}"
         if result.round != search.best_round:
-            stopped += "; rates of later rounds lowered the accuracy of the source clients"
+            rates = "later rates" if result.round else "rates"
+            stopped += f"; {rates} that lower the loss further are not shown to help new clients"
+        tested = self.settings.check and (search.best_round or search.reason == NO_AGREEMENT)
+        if tested and not result.round:
+            log.warning("rates of zero are returned: source clients do not show that adaptation helps others")
         checked = {
             "clients": len(result.answers.clients),
             "round": result.round,
@@ -266,7 +268,7 @@ class RateRun:
             "samples": int(search.plain.samples.sum()),
             **search.plain.figures("plain", average),
             **result.answers.figures("adapted", average),
-            "expected": expected_gain(search, average),
+            "expected": expected_gain(search),
             "stopped": stopped,
         }
         return self._result(Candidate(state.round, state.current), checked)

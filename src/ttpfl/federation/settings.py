@@ -192,7 +192,7 @@ class LearnSettings(RunSettings):
     delta: float = choice(1e-5, "privacy: delta of (epsilon, delta) differential privacy")
     check: bool = choice(
         True,
-        "with sgd, if rates are worse than no adaptation on source clients, warn and return the best round",
+        "return the best rates that are shown to help; with sgd, warn if the last ones are worse than none",
     )
     guard: bool = choice(False, "learn a guard against harm, in two more rounds", BOOLEAN)
     direction_cache: int = choice(

@@ -3,14 +3,14 @@
 import math
 from statistics import NormalDist
 
-LEVEL = 0.95
+LEVEL = 0.9
 
 
 def half_width(variance: float, count: int) -> float:
-    """Half the width of the 95 % interval of a mean of `count` numbers.
+    """Half the width of the 90 % interval of a mean of `count` numbers.
 
-    >>> round(half_width(variance=4.0, count=16), 3)  # 2.131 standard errors
-    1.066
+    >>> round(half_width(variance=4.0, count=16), 3)  # 1.753 standard errors
+    0.877
     """
     return quantile(count - 1) * math.sqrt(variance / count)
 
@@ -19,7 +19,7 @@ def quantile(freedom: int) -> float:
     """The quantile (1 + LEVEL) / 2 of Student's t distribution; exact to three digits.
 
     >>> [round(quantile(freedom), 2) for freedom in (1, 2, 3, 10, 1000)]
-    [12.71, 4.3, 3.18, 2.23, 1.96]
+    [6.31, 2.92, 2.35, 1.81, 1.65]
     """
     if freedom == 1:
         return math.tan(math.pi * LEVEL / 2)

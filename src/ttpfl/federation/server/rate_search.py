@@ -3,10 +3,9 @@
 Clients get rates and answer with their loss after adaptation and its slope in every rate; all steps are the
 server's. The first answers are for rates of zero: they show the loss without adaptation, the scale of every
 rate, and the shape of the curvature (where clients' slopes vary together, the loss is curved). The search
-never returns rates that are worse than zeros, neither in the loss nor in the accuracy of the source clients.
+returns the best rates that are shown to help new clients (`evidence`), or zeros.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,8 +14,9 @@ from torch import Tensor
 
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.rates import Rates
-from ttpfl.federation.common.student import half_width
-from ttpfl.federation.server.agreement import losses_left_out, proposed
+from ttpfl.federation.server.agreement import proposed
+from ttpfl.federation.server.answers import Answers
+from ttpfl.federation.server.evidence import Change, loss_gain, shown_to_help
 from ttpfl.federation.server.robust import Average
 from ttpfl.federation.server.trust_region import Region, at, begun, judged
 
@@ -31,8 +31,8 @@ LARGEST_RATE, LARGEST_PRIOR_RATE = 1000.0, 3.0
 ones are learned where batches tell little about a client, and harm where there are more samples."""
 NEAR = 0.99
 """Fraction of its limit at which a rate is held."""
-UNKNOWN = -1
-"""In place of the number of correct predictions, if labels are not one class per sample."""
+UNANSWERED = 0.01
+"""How much shorter the next step is if too few clients answer to a trial, which they may refuse."""
 
 REASONS = (
     "",
@@ -44,38 +44,14 @@ REASONS = (
 RUNNING, CONVERGED, NO_AGREEMENT, TOO_SHORT, ONE_CLIENT = range(len(REASONS))
 
 
-class Answers(NamedTuple):
-    """The clients' answers to the same rates, one row per client, sorted by client."""
-
-    clients: Tensor
-    losses: Tensor
-    slopes: Tensor
-    samples: Tensor
-    right: Tensor
-    """Correct predictions, or `UNKNOWN`."""
-
-    def of(self, clients: Tensor) -> "Answers":
-        """The answers of these clients."""
-        rows = torch.isin(self.clients, clients)
-        return Answers(*(part[rows] for part in self))
-
-    @property
-    def accuracies(self) -> Tensor | None:
-        """Accuracy of each client; None if labels are not one class per sample."""
-        return None if bool((self.right == UNKNOWN).any()) else self.right / self.samples.double()
-
-    def figures(self, name: str, average: Average) -> dict[str, float]:
-        """Average loss and accuracy (if defined) over clients, as in records."""
-        loss, accuracies = {f"{name}_loss": average.of_numbers(self.losses)}, self.accuracies
-        return loss if accuracies is None else {**loss, f"{name}_accuracy": average.of_numbers(accuracies)}
-
-
 class Tried(NamedTuple):
     """Rates, the clients' answers to them, and the round of these answers."""
 
     rates: Tensor
     answers: Answers
     round: int
+    gain: Change | None
+    """What they are expected to gain at a new client; None if too few clients can tell."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +70,7 @@ class RateSearch:
     limit: Tensor
     """The largest value of each rate."""
     result: Tried
-    """The rates to return: the best so far that do not lower the accuracy."""
+    """The rates to return: the best so far that are shown to help new clients."""
     rounds: int = 1
     best_round: int = 0
     """The round that evaluated the center."""
@@ -110,7 +86,8 @@ class RateSearch:
         parts["numbers"] = torch.tensor([*numbers, *counts], dtype=torch.float64)
         for name, answers in (("plain", self.plain), ("best", self.best), ("result", result.answers)):
             parts |= {f"{name}.{part}": value for part, value in answers._asdict().items()}
-        return {**parts, "trial": self.trial, "limit": self.limit, "result": result.rates}
+        gain = torch.tensor(result.gain or [], dtype=torch.float64)
+        return {**parts, "trial": self.trial, "limit": self.limit, "result": result.rates, "gain": gain}
 
 
 def restored(tensors: dict[str, Tensor]) -> RateSearch:
@@ -121,11 +98,13 @@ def restored(tensors: dict[str, Tensor]) -> RateSearch:
         for name in ("plain", "best", "result")
     )
     rounds, best_round, reason, result_round = map(int, counts)
+    change = tensors["gain"].tolist()
+    gain = Change(change[0], change[1], change[2], int(change[3])) if change else None
     radii = (radius, first_radius)
     return RateSearch(
         Region(tensors["center"], tensors["unit"], tensors["curvature"], *radii, bool(measured)),
         *(plain, best, tensors["trial"], predicted, tensors["limit"]),
-        Tried(tensors["result"], last, result_round),
+        Tried(tensors["result"], last, result_round, gain),
         *(rounds, best_round, reason),
     )
 
@@ -145,15 +124,24 @@ def started(answers: Answers, average: Average, given: Tensor, limit: Tensor) ->
     zeros, loss = torch.zeros_like(unit), average.of_numbers(answers.losses)
     robust = slopes if average.kind == "mean" else slopes.clamp(-OUTLIER, OUTLIER)
     region = begun(zeros, loss, average.of_rows(slopes), unit, _shape(robust))
-    search = RateSearch(region, answers, answers, given.double(), 0.0, limit, Tried(zeros, answers, 0))
+    enough = len(answers.clients) >= max(2, average.fewest)
+    nothing = Tried(zeros, answers, 0, Change(0.0, 0.0, 0.0, len(answers.clients)) if enough else None)
+    search = RateSearch(region, answers, answers, given.double(), 0.0, limit, nothing)
     tries_given = bool(given.any()) and len(answers.clients) > 1
     return search if tries_given else _with_trial(search, average)
 
 
-def advanced(search: RateSearch, answers: Answers, average: Average, number: int | None = None) -> RateSearch:
+def advanced(
+    search: RateSearch, answers: Answers, average: Average, number: int | None = None, check: bool = True
+) -> RateSearch:
     """The search after the answers to its trial; losses are compared for clients that answered both times.
 
-    `number` is the round of the answers, if it is not the next one.
+    Args:
+        search: the search before.
+        answers: answers to its trial.
+        average: the average over clients.
+        number: the round of the answers, if it is not the next one.
+        check: only return rates that are shown to help; else those with the lowest loss.
     """
     region, unit = search.region, search.region.unit
     before, after = search.best.of(answers.clients), answers.of(search.best.clients)
@@ -161,7 +149,7 @@ def advanced(search: RateSearch, answers: Answers, average: Average, number: int
     search = replace(search, rounds=search.rounds + 1)
     if len(after.clients) < min(max(2, average.fewest), len(search.plain.clients)):
         return search  # too few of these clients can compare: ask again
-    step = torch.where(unit > 0, (search.trial - region.center) / unit, 0.0)
+    step = _step(search)
     change = average.of_numbers(after.losses - before.losses)
     slope_change = (average.of_rows(after.slopes) - average.of_rows(before.slopes)) * unit
     region, accepted = judged(region, step, search.predicted, change, slope_change)
@@ -170,38 +158,32 @@ def advanced(search: RateSearch, answers: Answers, average: Average, number: int
     search = replace(search, region=replace(region, center=center))
     if accepted:
         search = replace(search, best=answers, best_round=number)
-        if not _less_accurate(search.plain, answers, average):
-            search = replace(search, result=Tried(search.trial, answers, number))
+        if not check or shown_to_help(search.region, search.plain, answers, average):
+            gain = loss_gain(search.region, search.plain, answers, average)
+            search = replace(search, result=Tried(search.trial, answers, number, gain))
     return _with_trial(search, average)
 
 
-def _less_accurate(plain: Answers, answers: Answers, average: Average) -> bool:
-    """Whether the clients are less accurate than without adaptation, on average and beyond a standard error.
-
-    A lower loss does not rule this out: rates can make wrong predictions less confident, and more of them.
-    """
-    after = answers.of(plain.clients)
-    before, now = plain.of(after.clients).accuracies, after.accuracies
-    if before is None or now is None:
-        return False
-    changes = now - before
-    variance = float(average.variance(changes[:, None])[0]) if len(changes) > 1 else 0.0
-    return average.of_numbers(changes) < -math.sqrt(variance / len(changes))
+def shortened(search: RateSearch, average: Average) -> RateSearch:
+    """The search with a much shorter step, after a trial that too few clients answered."""
+    region = search.region
+    radius = UNANSWERED * min(region.radius, float(_step(search).norm()))
+    shorter = _with_trial(replace(search, region=replace(region, radius=radius)), average)
+    return replace(shorter, reason=RUNNING)  # a short step promises little, but nothing has converged
 
 
-def expected_gain(search: RateSearch, average: Average) -> dict[str, Any]:
-    """Decrease of the loss to expect at a new client, with a 95 % interval for the mean over such clients."""
-    found = search.result.answers.of(search.plain.clients)
-    plain = search.plain.of(found.clients)
-    slopes = found.slopes * search.region.unit
-    if len(found.clients) < max(2, average.fewest):
+def _step(search: RateSearch) -> Tensor:
+    """From the center to the trial, in units."""
+    region = search.region
+    return torch.where(region.unit > 0, (search.trial - region.center) / region.unit, 0.0)
+
+
+def expected_gain(search: RateSearch) -> dict[str, Any]:
+    """Decrease of the loss to expect at a new client, with a 90 % interval for the mean over such clients."""
+    if search.result.gain is None:
         return {}
-    if not search.result.round:  # rates of zero change nothing
-        return {"gain": 0.0, "interval": [0.0, 0.0], "clients": len(found.clients)}
-    gains = plain.losses - losses_left_out(search.region, found.losses, slopes, average)
-    gain = average.of_numbers(gains)
-    width = half_width(float(average.variance(gains[:, None])[0]), len(gains))
-    return {"gain": gain, "interval": [gain - width, gain + width], "clients": len(gains)}
+    mean, low, high, clients = search.result.gain
+    return {"gain": mean, "interval": [low, high], "clients": clients}
 
 
 def _with_trial(search: RateSearch, average: Average) -> RateSearch:

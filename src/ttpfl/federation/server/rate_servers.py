@@ -15,17 +15,17 @@ from ttpfl.federation.common.jobs import ClientResult, Server
 from ttpfl.federation.common.state import Record, RunState
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import clipped, noise_of_sum
+from ttpfl.federation.server.answers import UNKNOWN, Answers
 from ttpfl.federation.server.credibility import assumed_counts
 from ttpfl.federation.server.rate_average import combined, min_results
 from ttpfl.federation.server.rate_search import (
     REASONS,
     RUNNING,
-    UNKNOWN,
-    Answers,
     RateSearch,
     advanced,
     limits,
     restored,
+    shortened,
     started,
 )
 from ttpfl.federation.server.robust import Average
@@ -97,7 +97,7 @@ class SearchServer(Server):
     def __init__(self, given: Rates, settings: LearnSettings, cohort: int) -> None:
         self._given, self._cohort, self._count = given.values, cohort, len(given.values)
         self._prior, self._limit = torch.tensor(given.prior), limits(given)
-        self._average = Average(settings.average, settings.trim)
+        self._average, self._check = Average(settings.average, settings.trim), settings.check
 
     def begin(self, state: RunState) -> None:
         """Start a round."""
@@ -124,13 +124,24 @@ class SearchServer(Server):
             search = started(answers, average, self._given, self._limit)
             search = replace(search, trial=torch.zeros_like(search.trial), reason=RUNNING)
         elif "searches" in state.memory:
-            search = advanced(restored(state.memory), answers, average, state.round)
+            search = advanced(restored(state.memory), answers, average, state.round, self._check)
         else:
             search = started(answers, average, self._given, self._limit)
         state.memory = search.tensors() | ({"prior": prior} if len(prior) else {})
         state.memory |= {} if gathers else {"searches": torch.tensor(True)}
         state.stopped = bool(search.reason)
         return torch.cat([search.trial, prior]).to(state.vector)
+
+    def retry(self, state: RunState) -> Tensor:
+        """The same rates; after two abandoned rounds in a row, rates that are less far away.
+
+        One such round may be an accident, but clients may also refuse large rates.
+        """
+        if "searches" not in state.memory or not (state.history and state.history[-1]["abandoned"]):
+            return state.vector
+        search = shortened(restored(state.memory), self._average)
+        state.memory, state.stopped = state.memory | search.tensors(), bool(search.reason)
+        return torch.cat([search.trial, state.memory.get("prior", self._prior)]).to(state.vector)
 
     def _assumed_counts(self, samples: Tensor) -> Tensor:
         """From all clients' predictions, in the part of their vectors after the slopes."""
