@@ -1,7 +1,7 @@
 """Messages and the files of a federation, which need Flower."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,6 +11,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from tests.fuzz.kinds import BUILD, Kind
 from tests.fuzz.mutations import changed, damaged, json_changed, json_resealed, toml_changed
+from ttpfl.core.gain import GAIN, RIGHT, Sums
+from ttpfl.federation.common.guard_vector import TEACH, GuardVector
+from ttpfl.federation.server.guard_fit import fitted
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.flower.folder import Federation
 from ttpfl.flower.messages import (
@@ -93,6 +96,27 @@ def _read_reply(path: Path) -> Any:
     vector, report = read_reply(content, TASK, LENGTH, 1000.0)
     assert vector.shape == (LENGTH,)
     assert bool(vector.isfinite().all())
+    return report
+
+
+GUARD = replace(TASK, kind="guard", round=0)
+LAYOUT = GuardVector(rates=5, modules=3)
+
+
+def _guard(path: Path) -> None:
+    x = torch.ones(12, GAIN, dtype=torch.float64), torch.ones(12, RIGHT, dtype=torch.float64)
+    gain, right = (Sums.of(part, part[:, 0]) for part in x)
+    vector = LAYOUT.taught(torch.ones(8), gain, right)
+    path.write_text(json.dumps(frozen(reply_records(GUARD, vector, {"samples": 12}))))
+
+
+def _read_guard(path: Path) -> Any:
+    if (content := _received(path)) is None:
+        return None
+    vector, report = read_reply(content, GUARD, LAYOUT.length, 1e30)
+    if LAYOUT.fault(TEACH, vector, report["samples"]) is None:
+        coefficients = fitted(dict.fromkeys(range(4), vector), LAYOUT)[1]
+        assert all(bool(part.isfinite().all()) for part in coefficients)
     return report
 
 
@@ -179,6 +203,7 @@ def _read_privacy(path: Path) -> Any:
 MESSAGES = (message_changed,)
 KINDS = [
     Kind("answer", "answer.json", _answer, _read_reply, MESSAGES, own=True),
+    Kind("answer about a guard", "guard.json", _guard, _read_guard, MESSAGES, own=True),
     Kind("task", "task.json", _task, _read_task, MESSAGES, own=True),
     Kind("model message", "model.json", _model, _read_model, MESSAGES, fine=_same_model),
     Kind(

@@ -33,13 +33,13 @@ def learned_guard(engine: Engine, rates: Rates, pool: ClientPool, clients: Seque
     layout, vector = layout_of(rates), packed(rates)
 
     def ask(number: int, clients: Sequence[int], message: Tensor) -> dict[int, Tensor]:
-        jobs = [Job(client, pool.name(client), number) for client in clients]
+        jobs = [Job(client, pool.name(client), number, guard=True) for client in clients]
         replies = {}
         with single_thread():
             for result in engine.run(jobs, message):
                 failure = result.failure
-                if failure is None and not bool(torch.isfinite(result.vector).all()):
-                    failure = "its result is not finite"
+                if failure is None:
+                    failure = layout.fault(number, result.vector, result.report["samples"])
                 if failure is None:
                     replies[result.job.client] = result.vector.to(torch.float64, copy=True)
                 else:

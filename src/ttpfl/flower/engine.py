@@ -21,6 +21,8 @@ from ttpfl.flower.timeouts import Timeouts
 log = logging.getLogger("ttpfl")
 
 POLL = 0.5  # seconds between requests for replies
+LARGEST_SUM = 1e30
+"""Limit of the numbers in a reply about a guard; `GuardVector.fault` knows what they mean."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ class GridEngine:
 
     def _task(self, job: Job) -> Task:
         run, card = self._assignment, self._assignment.card
-        about = (run.kind, job.round, job.client, run.clients, run.settings)
+        kind = "guard" if job.guard else run.kind
+        about = (kind, job.round, job.client, run.clients, run.settings)
         return Task(*about, card.hash, card.fingerprint, run.rates)
 
     def _result(self, job: Job, task: Task, reply: Reply | None, message: Tensor) -> ClientResult:
@@ -122,7 +125,8 @@ class GridEngine:
         if isinstance(reply, NotTaken) or reply.has_error():
             return ClientResult(job, message, {}, failure_of(reply))
         try:
-            vector, report = read_reply(reply.content, task, self._length, self._assignment.largest)
+            largest = LARGEST_SUM if job.guard else self._assignment.largest
+            vector, report = read_reply(reply.content, task, self._length, largest)
             return ClientResult(job, vector.to(self._dtype), report, None)
         except RefusedError as refusal:
             failure = str(refusal)

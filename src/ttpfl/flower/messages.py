@@ -52,7 +52,7 @@ class Task:
     """One site's part in one round."""
 
     kind: str
-    """learn or train."""
+    """learn, guard or train."""
     round: int
     client: int
     """The site's number among all sites."""
@@ -64,7 +64,7 @@ class Task:
     fingerprint: str
     """Fingerprint of the model's architecture."""
     rates: dict[str, Any]
-    """For learning: granularity, `only`, and what belongs to them."""
+    """For learning, and for a guard: granularity, `only`, and what belongs to them."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,10 @@ def read_reply(content: RecordDict, task: Task, length: int, largest: float) -> 
 
 def _check_complete(task: Task, report: Report) -> None:
     """Refuse a report with missing values, since the server adds them up."""
+    if task.kind == "guard":
+        if report.keys() != {"samples"}:
+            raise RefusedError(f"its reply reports {sorted(report)}, not ['samples']")
+        return
     sums = report if task.kind == "learn" else report.get("tallies", {})
     if task.kind == "train" and (not report.get("samples") or "train" not in sums):
         raise RefusedError("its reply lacks the number of training samples, or has none")

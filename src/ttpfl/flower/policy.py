@@ -31,7 +31,11 @@ _ENDLESS = 1e12  # for mu squared, where epsilon would have 12 digits: it counts
 
 NETWORKS = ("shallow_cnn", "resnet18", "resnet50", "signal_cnn", "beat_cnn", "mlp", "sequence_transformer")
 """Networks that come with ttpfl; listed here, since `ttpfl.models` imports torch."""
-SETTINGS: dict[str, type[LearnSettings | TrainSettings]] = {"learn": LearnSettings, "train": TrainSettings}
+SETTINGS: dict[str, type[LearnSettings | TrainSettings]] = {
+    "learn": LearnSettings,
+    "guard": LearnSettings,
+    "train": TrainSettings,
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class Policy:
     """
 
     kinds: list[str] = field(default_factory=lambda: ["learn", "train"])
-    """Allowed tasks: learn (only rates leave the site), train (a whole model does)."""
+    """Allowed tasks: learn (only rates leave the site), guard (largest norms of directions, and second
+    moments of predictions), train (a whole model)."""
     models: list[str] = field(default_factory=lambda: list(NETWORKS))
     """Allowed names for `ttpfl.models.build`. A name of the form package.module:function is imported."""
     largest_model: int = 1_000_000_000
@@ -112,17 +117,19 @@ class Policy:
         if name not in self.models:
             raise RefusedError(f"the model {name!r} is not on this site's list: {', '.join(self.models)}")
 
-    def check_vector(self, kind: str, vector: "Tensor", classes: int = 0) -> None:
+    def check_vector(self, kind: str, vector: "Tensor", classes: int = 0, length: int | None = None) -> None:
         """Refuse values that are not finite, and rates above the site's limit.
 
-        The last `classes` numbers are not rates but the counts of a label prior.
+        Of the first `length` numbers, the last `classes` are not rates but the counts of a label prior. What
+        follows is not limited: the coefficients of a guard only multiply predictions.
         """
         if not bool(vector.isfinite().all()):
             raise RefusedError("the vector is not finite")
+        vector = vector[:length]
         rates, counts = vector.split([len(vector) - classes, classes])
         if classes and not (float(counts.min()) >= 0 and float(counts.max()) <= MOST_COUNTS):
             raise RefusedError(f"the label prior has counts that are not between 0 and {MOST_COUNTS:g}")
-        if kind == "learn" and len(rates) and float(rates.abs().max()) > self.largest_rate:
+        if kind in ("learn", "guard") and len(rates) and float(rates.abs().max()) > self.largest_rate:
             raise RefusedError(f"a rate is above this site's limit of {self.largest_rate:g}")
 
 

@@ -15,6 +15,7 @@ from ttpfl.data import ClientArrays, load
 from ttpfl.data.clients import SourceClient
 from ttpfl.data.own_clients import own_population
 from ttpfl.errors import DataError, RefusedError
+from ttpfl.federation.clients.guard_work import GuardWork
 from ttpfl.federation.clients.local_training import LocalTrainer
 from ttpfl.federation.clients.model_work import ModelWork, algorithm_of
 from ttpfl.federation.clients.rate_work import RatesWork
@@ -23,6 +24,7 @@ from ttpfl.federation.common.jobs import Job, Work
 from ttpfl.federation.common.rate_vector import packed
 from ttpfl.federation.common.state import Report
 from ttpfl.federation.common.state_vector import layout_of
+from ttpfl.federation.guard_run import layout_of as guard_layout
 from ttpfl.federation.settings import LearnSettings, RunSettings, TrainSettings
 from ttpfl.flower import model_store
 from ttpfl.flower.messages import Task
@@ -30,7 +32,7 @@ from ttpfl.flower.site import Site
 from ttpfl.util.limits import MOST_CLASSES
 from ttpfl.util.threads import threads
 
-PART: dict[str, Part] = {"learn": "validation", "train": "train"}
+PART: dict[str, Part] = {"learn": "validation", "guard": "validation", "train": "train"}
 DIRECTIONS = 256 * 2**20  # bytes of the cache of directions, which lives for one task
 
 
@@ -70,10 +72,12 @@ def work_on(
     client = client_of(site, model_store.outputs_of(path))
     _check_sizes(client, task.kind, settings, site.policy.fewest_samples)
     client_pool = ClientPool(OneOfMany(client, task.client, task.clients))
-    work, length = _make_work(model, client_pool, settings, task.rates)
+    work, length = _make_work(model, client_pool, settings, task)
     if vector.shape != (length,) or vector.dtype != torch.float32:
         raise RefusedError(f"the vector is {vector.dtype} {tuple(vector.shape)}, not {(length,)}")
-    site.policy.check_vector(task.kind, vector, _counts(work))
+    site.policy.check_vector(
+        task.kind, vector, _counts(work), work.layout.rates if isinstance(work, GuardWork) else None
+    )
     result = torch.zeros(length)
     if start is not None:
         result[: len(start)] = start
@@ -85,7 +89,9 @@ def work_on(
 
 def _counts(work: Work) -> int:
     """How many numbers at the end of a vector are not rates but the counts of a label prior."""
-    return len(work.initial.prior) if isinstance(work, RatesWork) and work.settings.searches else 0
+    if isinstance(work, GuardWork) or (isinstance(work, RatesWork) and work.settings.searches):
+        return len(work.initial.prior)
+    return 0
 
 
 def _check_sizes(client: SourceClient, kind: str, settings: RunSettings, fewest: int) -> None:
@@ -101,9 +107,10 @@ def _check_sizes(client: SourceClient, kind: str, settings: RunSettings, fewest:
 
 
 def _make_work(
-    model: nn.Module, client_pool: ClientPool, settings: RunSettings, rates: dict[str, Any]
+    model: nn.Module, client_pool: ClientPool, settings: RunSettings, task: Task
 ) -> tuple[Work, int]:
     """The work of a task, and the length of its vectors."""
+    rates = task.rates
     if isinstance(settings, LearnSettings):
         options = (
             rates.get("only"),
@@ -113,12 +120,16 @@ def _make_work(
         )
         zeros = Rates.zeros(model, rates.get("granularity", "tensor"), *options)
         twin, cache = Twin(model, zeros.modules), DirectionCache(DIRECTIONS, keep="first")
+        if task.kind == "guard":
+            layout = guard_layout(zeros)
+            return GuardWork(twin, zeros, client_pool, settings, entropy, layout), layout.length
         work = RatesWork((twin,), zeros, client_pool, settings, cache, entropy, cross_entropy)
         return work, len(packed(zeros)) if settings.searches else len(zeros.values)
     assert isinstance(settings, TrainSettings)
-    algorithm, layout = algorithm_of(settings), layout_of(model)
+    algorithm = algorithm_of(settings)
     trainer = LocalTrainer(model, settings, algorithm.proximal)
-    return ModelWork(trainer, client_pool, layout, settings, algorithm.needs_loss_before), layout.length
+    state = layout_of(model)
+    return ModelWork(trainer, client_pool, state, settings, algorithm.needs_loss_before), state.length
 
 
 def _unknown_prior(rates: dict[str, Any]) -> list[float]:

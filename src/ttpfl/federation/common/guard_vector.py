@@ -78,8 +78,44 @@ class GuardVector(NamedTuple):
         starts = range(0, _PER_LESSON * len(LESSONS), _PER_LESSON)
         return [Exam(*numbers[start : start + _PER_LESSON]) for start in starts], numbers[-1]
 
+    def fault(self, round_number: int, reply: Tensor, samples: int) -> str | None:
+        """Why a reply of a client with this many samples is impossible; None if it is possible."""
+        if not bool(reply.isfinite().all()):
+            return "its result is not finite"
+        if round_number == TEACH:
+            extremes, gain, right = self.read_taught(reply)
+            if bool((extremes < 0).any()):
+                return "it has a negative norm or size"
+            return _fault(gain, len(LESSONS) * samples) or _fault(right, samples)
+        exams, _ = self.read_examined(reply)
+        counts = [number for exam in exams for number in exam[:3]]
+        if any(number != int(number) or not 0 <= number <= samples for number in counts):
+            return f"it has counts that are not whole numbers from 0 to {samples}"
+        if any(max(exam.plain_right, exam.adapted_right) > exam.samples for exam in exams):
+            return "it has more right predictions than samples"
+        return None
+
     def _padded(self, vector: Tensor) -> Tensor:
         return torch.cat([vector, vector.new_zeros(self.length - len(vector))])
+
+
+def _fault(sums: Sums, most: int) -> str | None:
+    """Why sums over at most this many samples are impossible, by the Cauchy-Schwarz inequality.
+
+    The first feature is 1, or 0 for a sample that does not count, and targets are from -1 to 1.
+    """
+    squares = sums.gram.diagonal()
+    count = float(squares[0])
+    if not 0 <= count <= most or bool((squares < 0).any()):
+        return f"it has sums over {count:g} samples, not 0 to {most}, or negative squares"
+    limits, tolerance = squares.sqrt(), 1e-4 * (1 + float(squares.max()))
+    if bool(((sums.gram - sums.gram.T).abs() > tolerance).any()):
+        return "it has products that are not symmetric"
+    if bool((sums.gram.abs() > limits * limits[:, None] + tolerance).any()) or bool(
+        (sums.moment.abs() > limits * count**0.5 + tolerance).any()
+    ):
+        return "it has products that are larger than their squares allow"
+    return None
 
 
 def _sums_length(features: int) -> int:

@@ -27,6 +27,8 @@ class Job:
     """Values for this client alone, written to the start of `out` before the work."""
     validate: bool = False
     """Only evaluate the vector on the client's validation data; the result is the report."""
+    guard: bool = False
+    """Whether this is one of the two rounds in which a guard is learned."""
 
 
 class Work(Protocol):
@@ -80,6 +82,10 @@ class Server(Protocol):
 
     def finish(self) -> Tensor:
         """The next vector."""
+
+    def retry(self, state: RunState) -> Tensor:
+        """The next vector after an abandoned round, which is not in the history yet; by default the same."""
+        return state.vector
 
     def summary(self) -> Record:
         """Metrics of the round."""

@@ -63,6 +63,7 @@ def run_rounds(
                 raise Interrupted from None
             if record["abandoned"]:
                 state.local, state.memory, state.stopped = local, memory, False
+                vector = server.retry(state)
             record["bytes"] = traffic.count(cohort)
             record["bytes_per_client"] = record["bytes"] / len(cohort)
             record["bytes_total"] = traffic.total
