@@ -17,7 +17,7 @@ from ttpfl.core.rates import Rates
 from ttpfl.errors import BatchError, DataError, MethodError
 from ttpfl.evaluation import Comparison, Evaluator, compare, gather
 from ttpfl.evaluation.metrics import figures
-from ttpfl.evaluation.streams import order_of
+from ttpfl.evaluation.streams import ALL_ORDERS, order_of
 from ttpfl.evaluation.summary import Spread, average_ranks, interval, lead, lines
 from ttpfl.methods import Adapter, Method, SourceInfo, make, method
 from ttpfl.methods.base import _methods
@@ -75,7 +75,7 @@ def test_orders_only_change_the_order() -> None:
         order_of("mixd", labels, (0,))
 
 
-@pytest.mark.parametrize("order", ["iid", "recorded", "label-sorted", "mixed"])
+@pytest.mark.parametrize("order", ALL_ORDERS)
 def test_accuracy_against_a_slow_count(
     evaluator: Evaluator, federated: data.Federated, model: nn.Module, order: str
 ) -> None:

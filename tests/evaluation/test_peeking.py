@@ -131,7 +131,7 @@ def found(root: Any, federated: data.Federated, images: Images) -> list[Any]:
     return [item for item in reachable(root) if tells(item, federated, images)]
 
 
-@pytest.mark.parametrize("order", ["iid", "label-sorted"])
+@pytest.mark.parametrize("order", ["iid", "label-sorted", "continual"])
 def test_a_method_that_peeks_finds_nothing(
     federated: data.Federated, images: Images, model: nn.Module, order: str
 ) -> None:

@@ -95,15 +95,15 @@ def test_mistakes_are_found_before_training(tmp_path: Path) -> None:
 def test_another_headline_and_further_orders(tmp_path: Path) -> None:
     """Rare classes decide, and the same streams come as recorded beside shuffled."""
     write_signals(tmp_path / "data")
-    text = 'headline = "balanced_accuracy"\norders = ["recorded", "label-sorted"]\n'
+    text = 'headline = "balanced_accuracy"\norders = ["recorded", "label-sorted", "continual"]\n'
     text += RECIPE.format(data="arrays", network="signal_cnn", more="")
     results, samples = computed(tmp_path, text)
     (one,) = results["runs"]
-    assert list(one["orders"]) == ["recorded", "label-sorted"]
+    assert list(one["orders"]) == ["recorded", "label-sorted", "continual"]
     by_order = {"iid": one["entries"], **one["orders"]}
     plain = {order: entries[0] for order, entries in by_order.items()}
     assert plain["iid"]["label"] == "none"
-    for order in ("recorded", "label-sorted"):  # without adaptation, the order does not matter
+    for order in one["orders"]:  # without adaptation, the order does not matter
         assert plain[order]["balanced_accuracy"] == pytest.approx(plain["iid"]["balanced_accuracy"])
         assert plain[order]["loss"] == pytest.approx(plain["iid"]["loss"])
     adapted = {order: entries[2]["loss"] for order, entries in by_order.items()}

@@ -25,7 +25,14 @@ from ttpfl.experiment.recipe import Recipe, read
 from ttpfl.experiment.store import key as stage_key
 from ttpfl.methods import make
 
-NOT_OF_THE_PAPER = ("demo", "ecg-patients", "har-persons", "heart-hospitals", "spoken-digits")
+NOT_OF_THE_PAPER = (
+    "changing-digits",
+    "demo",
+    "ecg-patients",
+    "har-persons",
+    "heart-hospitals",
+    "spoken-digits",
+)
 SMALL = """
 title = "small"
 seeds = [0, 1]
@@ -437,7 +444,7 @@ def test_rates_are_learned_as_in_the_paper_only_in_the_preset_of_this_name(name:
                 assert (learn.optimizer, learn.mode, learn.check) == ("sgd", "batch", False)
                 continue
             chosen = {key for key, value in asdict(learn).items() if value != getattr(Learn(), key)}
-            assert chosen <= {"eval_every", "batch_size", "cohort", "prior", "cross_fit"}
+            assert chosen <= {"eval_every", "batch_size", "cohort", "prior", "cross_fit", "guard"}
             assert learn.cohort is None or "cohort" in recipe.overrides(case)["learn"]
 
 
@@ -508,3 +515,9 @@ def test_a_budget_is_not_for_methods_that_choose_their_modules(path: Path) -> No
     kinds = {"all": "forward", "params": "params", "stats": "stats"}
     found = {kind: recipe.rates_config("a", 0, recipe.entries[0], kind).learn for kind in kinds}
     assert {kind: learn.selection for kind, learn in found.items()} == kinds
+
+
+def test_an_entry_can_only_use_a_guard_that_is_learned() -> None:
+    assert read("changing-digits").learns
+    with pytest.raises(RecipeError, match=r"'atp-online, guard' uses a guard, .* set learn.guard = true"):
+        read("changing-digits", changes=["learn.guard=false"])

@@ -25,7 +25,11 @@ PAIRS = [(m, n) for n in NETWORKS for m in methods.names() if (m, n) not in REFU
 # MEMO remembers nothing, but draws its augmentations anew each time.
 FORGETFUL = [(m, n) for m, n in PAIRS if not methods.get(m).stateful and m != "memo"]
 # Methods that act once in a while do so within the short streams of these tests.
-CONFIGS: dict[str, dict[str, object]] = {"rotta": {"capacity": 8}, "rdumb": {"interval": 2}}
+CONFIGS: dict[str, dict[str, object]] = {
+    "cotta": {"augmentations": 2},
+    "rotta": {"capacity": 8},
+    "rdumb": {"interval": 2},
+}
 
 
 def rates_for(model: nn.Module) -> dict[str, ttpfl.Rates]:
@@ -260,6 +264,8 @@ def test_every_hyper_parameter_has_limits(name: str) -> None:
         ("oftta", {"shallow": 0.0}),
         ("oftta", {"deep": 1.5}),
         ("rdumb", {"interval": 0}),
+        ("cotta", {"restore": 1.5}),
+        ("cotta", {"augmentations": 0}),
         ("fixed-rates", {"mode": "offline"}),
     ],
     ids=str,

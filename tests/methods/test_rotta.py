@@ -13,7 +13,7 @@ from ttpfl import methods
 from ttpfl.methods import SourceInfo
 from ttpfl.methods.rotta import method as rotta_method
 from ttpfl.methods.rotta.balanced_memory import BalancedMemory
-from ttpfl.methods.rotta.strong_augmentation import strongly_augmented
+from ttpfl.methods.strong_augmentation import strongly_augmented
 
 
 class SlowMemory:

@@ -56,6 +56,21 @@ def test_the_highest_accuracy_is_on_top() -> None:
     assert "A single client" not in said
 
 
+def test_all_clients_in_several_orders_are_below() -> None:
+    """By hand: em gains 10 and 30 points if shuffled; as recorded, it loses 20 and gains 10."""
+    found = results(("a", "b"), none=[0.5, 0.5], em=[0.6, 0.8])
+    recorded = results(("a", "b"), none=[0.5, 0.5], em=[0.3, 0.6])
+    for run, other in zip(found["runs"], recorded["runs"], strict=True):
+        run["orders"] = {"recorded": other["entries"]}
+    rows = [line.split() for line in shown(terminal_words(found)) if line]
+    start = next(n for n, row in enumerate(rows) if row[:2] == ["method", "random"])
+    assert rows[start] == ["method", "random", "harmed", "worst", "as", "recorded", "harmed", "worst"]
+    assert rows[start + 2 : start + 4] == [
+        ["em", "70.00", "0", "+10.00", "45.00", "2", f"{MINUS}20.00"],
+        ["none", "50.00", DASH, DASH, "50.00", DASH, DASH],
+    ]
+
+
 def test_one_client_gives_a_dash_and_a_word() -> None:
     words = terminal_words(results(none=[0.5], em=[0.6]))
     assert ["em", "60.00", "+10.00", DASH, "0", "2.0x"] in [line.split() for line in shown(words)]

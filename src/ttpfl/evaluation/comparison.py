@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ttpfl.core.direction import check_finite
 from ttpfl.core.inputs import client_batches
 from ttpfl.core.network import model_hash, weights_hash
+from ttpfl.core.watch import Evidence
 from ttpfl.data.clients import SourceClient
 from ttpfl.errors import BatchError, DataError
 from ttpfl.evaluation.cost import plain_seconds
@@ -76,27 +77,31 @@ def compare(
         raise DataError(f"{type(model).__name__} is in training mode: put it into evaluation mode first")
     _check_distinct([method.name for method, _ in methods])
     clients, described, setting = evaluator.clients(), evaluator.described(), _setting(model, evaluator)
-    jobs = [(number, client) for number in range(len(methods)) for client in clients]
+    jobs = [(number, stream) for number in range(len(methods)) for stream in evaluator.streams()]
     heads = [[method.name, method.identity(), _hash_of(source_info)] for method, source_info in methods]
-    keys = [json.dumps([*heads[n], evaluator.target[client].id], sort_keys=True) for n, client in jobs]
+
+    def key(number: int, client: int) -> str:
+        return json.dumps([*heads[number], evaluator.target[client].id], sort_keys=True)
+
     journal = Journal(run_dir, setting)
-    missing = [index for index, key in enumerate(keys) if key not in journal.rows]
+    missing = [(n, stream) for n, stream in jobs if any(key(n, one) not in journal.rows for one in stream)]
 
-    def work(position: int) -> Row:
-        number, client = jobs[missing[position]]
+    def work(position: int) -> list[Row]:
+        number, stream = missing[position]
         with single_thread():
-            return _row(model, evaluator, client, *methods[number])
+            return _rows(model, evaluator, stream, *methods[number])
 
-    for position, row in enumerate(in_order(work, len(missing), workers)):
-        journal.add(keys[missing[position]], row)
+    for position, rows in enumerate(in_order(work, len(missing), workers)):
+        number, stream = missing[position]
+        for client, row in zip(stream, rows, strict=True):
+            journal.add(key(number, client), row)
         if progress is not None:
             progress(len(jobs) - len(missing) + position + 1, len(jobs))
     info = evaluator.target[0].info
     run = bare_run(info.name, setting["images"], info.classes, described)
     run |= {"seed": evaluator.seed, "config": stream_config(setting), "setting": setting}
-    rows = [journal.rows[key] for key in keys]
     for number, (method, _) in enumerate(methods):
-        method_rows = rows[number * len(clients) : (number + 1) * len(clients)]
+        method_rows = [journal.rows[key(number, client)] for client in clients]
         run["entries"].append(bare_entry(method.name, method.name, asdict(method), columns(method_rows)))
     return Comparison(run)
 
@@ -109,22 +114,42 @@ def _check_distinct(names: Sequence[str]) -> None:
         )
 
 
-def _row(model: nn.Module, evaluator: Evaluator, client: int, method: Method, source_info: SourceInfo) -> Row:
-    adapter, name = method.adapter(model, source_info), evaluator.target[client].id
-    batches = evaluator.stream(client)[0]
+def _rows(
+    model: nn.Module, evaluator: Evaluator, clients: tuple[int, ...], method: Method, source_info: SourceInfo
+) -> list[Row]:
+    """A row for each client of a stream; they share its cost."""
+    adapter, names = method.adapter(model, source_info), [evaluator.target[client].id for client in clients]
+    batches = evaluator.batches(clients)[0]
     try:
-        metrics, seconds = evaluator.judge(client, adapter)
+        metrics, seconds = evaluator.judge(clients, adapter)
     except BatchError as error:
         reason = _model_error(model, batches) or error
-        raise BatchError(f"{method.name} fails at client {name!r}: {reason}") from error
-    cost = seconds / plain_seconds(model, batches)
-    return {
-        "method": method.name,
-        "config": asdict(method),
-        "client": name,
-        **metrics,
-        "cost": {"time": cost, "extra_bytes": extra_bytes(adapter, model)},
+        place = f"client {names[0]!r}" if len(names) == 1 else f"the {evaluator.order} stream of all clients"
+        raise BatchError(f"{method.name} fails at {place}: {reason}") from error
+    cost = {"time": seconds / plain_seconds(model, batches), "extra_bytes": extra_bytes(adapter, model)}
+    # Of a stream of several clients, a guard knows only the whole.
+    guard = guarded(adapter.evidence) if len(names) == 1 else {}
+    return [
+        {"method": method.name, "config": asdict(method), "client": name, **figures, "cost": cost, **guard}
+        for name, figures in zip(names, metrics, strict=True)
+    ]
+
+
+def guarded(evidence: Evidence | None) -> dict[str, dict[str, float]]:
+    """What a guard knew at the end of a stream, for results; nothing without a guard or its estimates."""
+    if evidence is None or evidence.plain_accuracy is None or evidence.adapted_accuracy is None:
+        return {}
+    plain_model = evidence.plain_accuracy
+    answering = evidence.adapted_accuracy if evidence.adapting else plain_model
+    figures = {
+        "estimate": answering.value,
+        "low": answering.low,
+        "high": answering.high,
+        "plain": plain_model.value,
+        "alarms": evidence.alarms,
+        "stopped": int(not evidence.adapting),
     }
+    return {"guard": figures}
 
 
 def _model_error(model: nn.Module, batches: Sequence[Tensor]) -> BatchError | None:
@@ -158,6 +183,9 @@ def _setting(model: nn.Module, evaluator: Evaluator) -> dict[str, Any]:
 
 
 def _hash_of(source_info: SourceInfo) -> str:
-    rates = [(kind, rates.values.tolist()) for kind, rates in source_info.rates.items()]
+    rates = [
+        (kind, rates.values.tolist(), *(part for part in (rates.prior, rates.guard) if part))
+        for kind, rates in source_info.rates.items()
+    ]
     summary = [(name, tensor.tolist()) for name, tensor in source_info.summary.items()]
     return hashlib.sha256(repr([rates, summary]).encode()).hexdigest()

@@ -19,9 +19,9 @@ from ttpfl.data.clients import TargetClient, TargetLabels
 from ttpfl.data.partition import Ids
 from ttpfl.errors import DataError
 from ttpfl.evaluation.metrics import figures
-from ttpfl.evaluation.streams import order_of
+from ttpfl.evaluation.streams import ALL_ORDERS, ARRANGEMENTS, arranged, order_of
 from ttpfl.results.schema import Client, Corruption
-from ttpfl.util.settings_kit import integer
+from ttpfl.util.settings_kit import check_known, integer
 
 Predictor = Callable[[Tensor], Tensor]
 """Maps a batch of images to logits; it may adapt to the batch, but gets nothing else."""
@@ -35,7 +35,9 @@ class Evaluator:
         target: The target clients.
         answers: Their labels.
         batch_size: The number of images per batch.
-        order: "iid" (random), "recorded" (the client's own), "label-sorted" or "mixed" (classes come and go).
+        order: "iid" (random), "recorded" (the client's own), "label-sorted" or "mixed" (classes come and go);
+            or, for one stream of all clients, "continual" (one after another), "gradual" (each fades into
+            the next), "mixed-clients" (in every batch) or "recurring" (one after another, three times).
         seed: The random seed of the order.
 
     >>> from ttpfl.data import federate
@@ -54,7 +56,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         integer(1).check(DataError, batch_size=self.batch_size)
-        order_of(self.order, np.zeros(1, np.int64), (0,))  # checks the name
+        check_known("order", self.order, ALL_ORDERS, DataError)
 
     def clients(self) -> list[int]:
         """The numbers of the clients with labels."""
@@ -77,13 +79,33 @@ class Evaluator:
             for client in clients
         ]
 
-    def judge(self, client: int, predictor: Predictor) -> tuple[dict[str, float], float]:
-        """A predictor's metrics on one client's stream, and its time in seconds."""
-        batches, labels, _ = self.stream(client)
+    def streams(self) -> list[tuple[int, ...]]:
+        """The clients of each stream: one client each, or all of them."""
+        clients = tuple(self.clients())
+        return [clients] if self.order in ARRANGEMENTS else [(client,) for client in clients]
+
+    def judge(self, clients: tuple[int, ...], predictor: Predictor) -> tuple[list[dict[str, float]], float]:
+        """A predictor's metrics on each client's part of one of `streams`, and its time in seconds."""
+        batches, order = self.batches(clients)
         start = time.perf_counter()
-        logits = [predictor(batch) for batch in batches]
+        predicted = torch.cat([predictor(batch) for batch in batches])
         seconds = time.perf_counter() - start
-        return figures(torch.cat(logits), torch.from_numpy(labels)), seconds
+        logits = torch.empty_like(predicted)
+        logits[order] = predicted  # client by client
+        labels = [torch.from_numpy(self._in_order(client)[1]) for client in clients]
+        parts = logits.split([len(part) for part in labels])
+        return [figures(*pair) for pair in zip(parts, labels, strict=True)], seconds
+
+    def batches(self, clients: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
+        """The batches of one of `streams`, and the positions of its samples in a list client by client."""
+        samples = [self.target[client].tensor(self._in_order(client)[0]) for client in clients]
+        sizes = [len(part) for part in samples]
+        order = torch.arange(sum(sizes))
+        if self.order in ARRANGEMENTS:
+            order = torch.from_numpy(arranged(self.order, sizes, (self.seed,)))
+        x = samples[0] if len(samples) == 1 else torch.cat(samples)
+        # Indexing copies, since a view would give access to the other batches.
+        return [x[positions] for positions in order.split(self.batch_size)], order
 
     def labels(self, client: TargetClient) -> NDArray[np.int64]:
         """The labels of a client's images, in their order."""
@@ -93,23 +115,27 @@ class Evaluator:
         return labels
 
     def stream(self, client: int) -> tuple[list[Tensor], NDArray[np.int64], Ids]:
-        """A client's batches in stream order, and the labels and ids of their images."""
-        target = self.target[client]
-        order = self.positions(target)
-        ids, labels = target.ids[order], self.labels(target)[order]
-        # Copies, since a view would give access to the other batches.
-        batches = [batch.clone() for batch in target.tensor(ids).split(self.batch_size)]
+        """A client's own batches, and the labels and ids of their images."""
+        ids, labels = self._in_order(client)
+        batches = [batch.clone() for batch in self.target[client].tensor(ids).split(self.batch_size)]
         return batches, labels, ids
 
+    def _in_order(self, client: int) -> tuple[Ids, NDArray[np.int64]]:
+        """The ids and labels of a client's images in its own order."""
+        target = self.target[client]
+        order = self.positions(target)
+        return target.ids[order], self.labels(target)[order]
+
     def positions(self, client: TargetClient) -> NDArray[np.int64]:
-        """The stream order as positions among the client's samples."""
+        """The order of a client's samples as positions among them; random in a stream of all clients."""
+        order = "iid" if self.order in ARRANGEMENTS else self.order
         # Samples that are already in random order are not shuffled again.
-        order = "recorded" if self.order == "iid" and client.shuffled else self.order
+        order = "recorded" if order == "iid" and client.shuffled else order
         return order_of(order, self.labels(client), (self.seed, *client.id.encode()))
 
     def means(self, fresh: Callable[[], Predictor]) -> tuple[float, float]:
-        """Mean accuracy and loss over all clients; each gets a fresh predictor."""
-        metrics = [self.judge(client, fresh())[0] for client in self.clients()]
+        """Mean accuracy and loss over all clients; each stream gets a fresh predictor."""
+        metrics = [row for clients in self.streams() for row in self.judge(clients, fresh())[0]]
         accuracy, loss = (float(np.mean([row[name] for row in metrics])) for name in ("accuracy", "loss"))
         return accuracy, loss
 

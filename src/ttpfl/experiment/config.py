@@ -22,8 +22,8 @@ from ttpfl.util.settings_kit import Rule, as_table, integer, one_of
 Tree = dict[str, Any]
 """Nested tables, as in TOML."""
 
-SEEDED = "seed"  # set by the recipe's seeds
-NO_KEYS = (SEEDED, "workers", "guard")  # workers are set by `ttpfl run --workers`; methods use no guard
+SEEDED = "seed"
+NO_KEYS = (SEEDED, "workers")  # set by the recipe's seeds and by `ttpfl run --workers`
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ttpfl.errors import LimitError, RecipeError
-from ttpfl.evaluation.streams import ORDERS
+from ttpfl.evaluation.streams import ALL_ORDERS
 from ttpfl.experiment.changes import Keys, contains, leaves, parsed
 from ttpfl.experiment.checks import check_config, check_finite, check_modules, check_paper, checked_method
 from ttpfl.experiment.config import SECTIONS, Config, Tree, checked, located, merged
@@ -27,7 +27,7 @@ ENTRY = {"label": str, "method": str, "config": dict, "rates": dict}
 BASE = "paper"  # the default preset, which every recipe has
 COMPARISON, TOY = "comparison", "toy"
 KINDS = (COMPARISON, TOY)
-ANY_OPTIMIZER = ("batch_size", "cross_fit", "eval_every", "mode", "only", "prior", "budget")
+ANY_OPTIMIZER = ("batch_size", "cross_fit", "eval_every", "mode", "only", "prior", "budget", "guard")
 """Settings of rate learning that do not depend on the optimizer."""
 TOY_KEYS = ("title", "question", "kind", "seeds", "paper")
 
@@ -153,6 +153,10 @@ class Recipe:
         for entry in self.entries:
             method = checked_method(entry.label, entry.method, entry.config)
             check_modules(entry.label, method, config.model.name)
+            if getattr(method, "guard", False) and not self.rates_config(case, 0, entry, "all").learn.guard:
+                raise RecipeError(
+                    f"{entry.label!r} uses a guard, but none is learned: set learn.guard = true"
+                )
             if entry.rates:
                 with located(f"rates of {entry.label!r}"):
                     check_config(self.rates_config(case, 0, entry, "all"))
@@ -242,7 +246,7 @@ def _check(tree: Tree, name: str) -> None:
         raise RecipeError(must_be("seeds", "a list of distinct non-negative integers", seeds))
     check_known("headline", tree.get("headline", "accuracy"), HEADLINES, RecipeError)
     for order in tree.get("orders", []):
-        check_known("order", order, ORDERS, RecipeError, "in orders")
+        check_known("order", order, ALL_ORDERS, RecipeError, "in orders")
     toy = tree.get("kind") == TOY
     check_paper(tree.get("paper", {}), None if toy else tree.get("cases") or [""])
     if toy:

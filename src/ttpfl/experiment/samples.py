@@ -41,20 +41,26 @@ def samples(recipe: Recipe, context: ExperimentContext) -> dict[str, Any] | None
     runs, seed = [], recipe.seeds[0]
     for case in recipe.cases:
         both = [chosen(recipe, context, case, seed, entry) for entry in (before, after)]
-        runs.append({"case": case, "seed": seed, **_of_case(context, recipe.config(case, seed), *both)})
+        runs.append(
+            {"case": case, "seed": seed, **_of_case(context, recipe, recipe.config(case, seed), *both)}
+        )
     return {"format": FORMAT, "after": after.label, "runs": runs}
 
 
-def _of_case(context: ExperimentContext, config: Config, before: Chosen, after: Chosen) -> dict[str, Any]:
+def _of_case(
+    context: ExperimentContext, recipe: Recipe, config: Config, before: Chosen, after: Chosen
+) -> dict[str, Any]:
     def work(folder: object) -> dict[str, Any]:
-        accuracy = [stages.judged(context, config, choice)["accuracy"] for choice in (before, after)]
-        order = np.argsort(np.subtract(accuracy[1], accuracy[0]), kind="stable")[::-1]
+        columns = [dict[str, Any](stages.judged(context, config, choice)) for choice in (before, after)]
+        gains = np.subtract(columns[1][recipe.headline], columns[0][recipe.headline])
+        order = np.argsort(gains, kind="stable")[::-1]
         places = np.linspace(0, len(order) - 1, CLIENTS).round().astype(int)
         numbers = dict.fromkeys(order[places].tolist())
         return {"clients": [_of_client(context, config, after, number) for number in numbers]}
 
     inputs = {
         "images": f"{IMAGES} at random",
+        **({} if recipe.headline == "accuracy" else {"gain": recipe.headline}),
         "before": comparison_inputs(config, before.method, None),
         "after": comparison_inputs(config, after.method, after.rates),
     }

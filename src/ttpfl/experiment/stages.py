@@ -34,7 +34,7 @@ from ttpfl.models.build import arguments_for
 from ttpfl.models.files import read_card
 from ttpfl.models.weights import load_backbone
 from ttpfl.results.runs import columns
-from ttpfl.results.schema import METRICS, Metrics
+from ttpfl.results.schema import METRICS, Measured
 from ttpfl.util.parallel import Progress
 from ttpfl.util.randomness import seeded
 
@@ -155,7 +155,7 @@ def learned(context: ExperimentContext, config: Config) -> Result:
             result = learn(
                 case.model,
                 case.clients.population.source,
-                replace(config.learn, workers=context.workers, guard=False),
+                replace(config.learn, workers=context.workers),
                 run_dir=run_dir,
                 resume=True,
                 callbacks=[Rounds(advance)],
@@ -195,18 +195,20 @@ def tuned(context: ExperimentContext, config: Config, method: Method, rates: Con
 
 def judged(
     context: ExperimentContext, config: Config, chosen: Chosen, progress: Progress | None = None
-) -> Metrics:
+) -> Measured:
     """The metrics of a method at every target client."""
 
     def work(folder: Path) -> Result:
         case = trial(context, config, chosen.method, chosen.rates)
         prepared = Prepared(chosen.method, case.source_info(chosen.method))
         comparison = case.compared([prepared], folder, progress)
-        return {name: comparison.of(chosen.method.name, name) for name in METRICS}
+        (entry,) = comparison.run["entries"]
+        guard = {"guard": entry["guard"]} if "guard" in entry else {}
+        return {name: comparison.of(chosen.method.name, name) for name in METRICS} | guard
 
     result = context.store.get("comparison", comparison_inputs(config, chosen.method, chosen.rates), work)
     # Earlier versions stored rows.
-    return columns(result["rows"]) if "rows" in result else cast(Metrics, result)
+    return columns(result["rows"]) if "rows" in result else cast(Measured, result)
 
 
 def trial(

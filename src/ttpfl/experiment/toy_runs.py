@@ -6,7 +6,7 @@ from ttpfl.experiment.context import ExperimentContext
 from ttpfl.experiment.recipe import Recipe
 from ttpfl.experiment.toy import ALPHAS, toy
 from ttpfl.results.runs import bare_entry, bare_run
-from ttpfl.results.schema import METRICS, Client, Metrics, Run, ToyExample
+from ttpfl.results.schema import METRICS, Client, Measured, Run, ToyExample
 
 SAMPLES = 6000
 LABELS = {"closed form": "closed_form", "sampled": "sampled"}
@@ -29,6 +29,6 @@ def _as_run(line: dict[str, float], seed: int, labels: list[int]) -> Run:
     }  # fmt: skip
     run, config = bare_run("toy", "", ["-1", "+1"], [client]), {"alpha": line["alpha"]}
     for label, key in LABELS.items():
-        metrics = cast(Metrics, {**{name: [None] for name in METRICS}, "accuracy": [line[key]]})
+        metrics = cast(Measured, {**{name: [None] for name in METRICS}, "accuracy": [line[key]]})
         run["entries"].append(bare_entry(label, "toy", config, metrics))
     return {**run, "case": f"alpha={line['alpha']:g}", "seed": seed, "config": config}

@@ -5,6 +5,7 @@ from ttpfl.methods import (  # noqa: F401  (importing registers)
     atp,
     bbse,
     bn_adapt,
+    cotta,
     eata,
     em,
     fixed_rates,

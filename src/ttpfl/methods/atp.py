@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from ttpfl.core.personalizer import Personalizer
 from ttpfl.core.rates import Mode
 from ttpfl.errors import MethodError
-from ttpfl.methods.base import Adapter, Method, SourceInfo, method
+from ttpfl.methods.base import Adapter, Method, SourceInfo, method, tunable
+from ttpfl.util.settings_kit import BOOLEAN, PROBABILITY
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class _ATP(Method):
     stateful = False
     needs_rates: ClassVar[str] = "all"
 
+    guard: bool = tunable(False, "whether the guard of the rates is used", limit=BOOLEAN, neutral=True)
+
     def adapter(self, model: nn.Module, source_info: SourceInfo) -> Adapter:
         """A `Personalizer` with the learned rates."""
         if self.needs_rates not in source_info.rates:
@@ -31,7 +34,13 @@ class _ATP(Method):
                 f"SourceInfo(rates={{{self.needs_rates!r}: ...}}) (--rates on the command line)"
             )
         rates = source_info.rates[self.needs_rates]
-        return Personalized(Personalizer(model, rates, mode=self.mode, guard=False))
+        if self.guard and rates.guard is None and bool(rates.values.any()):
+            raise MethodError(
+                f"{self.name} with guard=True needs rates with a guard: learn them with learn.guard = true "
+                "in a recipe, or ttpfl learn --guard"
+            )
+        decay = getattr(self, "decay", None)
+        return Personalized(Personalizer(model, rates, self.mode, decay=decay, guard=self.guard))
 
 
 @method("atp-batch")
@@ -47,6 +56,14 @@ class ATPOnline(_ATP):
 
     mode: ClassVar[Mode] = "online"
     stateful = True
+
+    decay: float | None = tunable(
+        None,
+        "weight of the past in an exponential mean, for streams that change",
+        (),
+        PROBABILITY,
+        neutral=True,
+    )
 
 
 @method("atp-params")
@@ -74,8 +91,10 @@ class Personalized(Adapter):
     def adapt(self, batch: Any) -> Tensor:
         """The personalizer's logits."""
         logits: Tensor = self._personalizer(batch)
+        self.evidence = self._personalizer.health.evidence
         return logits
 
     def reset(self) -> None:
         """Forget all directions."""
         self._personalizer.reset()
+        self.evidence = None

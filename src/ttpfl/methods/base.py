@@ -24,6 +24,7 @@ from ttpfl.core.private_copy import private_copy
 from ttpfl.core.rates import Rates
 from ttpfl.core.runner import Runner
 from ttpfl.core.twin import isolated
+from ttpfl.core.watch import Evidence
 from ttpfl.errors import BatchError, MethodError
 from ttpfl.methods.normalisation import BatchNorm, BatchNormCall, in_place_of_torch
 from ttpfl.util.settings_kit import Rule, check_fields, check_known, find
@@ -48,6 +49,9 @@ class SourceInfo:
 
 class Adapter(ABC):
     """A method at one client. It works on its own copy of the model."""
+
+    evidence: Evidence | None = None
+    """What a guard knows about the stream so far; None without a guard."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = own_copy(model)

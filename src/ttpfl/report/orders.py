@@ -1,13 +1,23 @@
-"""Runs in which the samples of each client came in several orders."""
+"""Runs in which the samples came in several orders, or all clients' in one stream."""
 
 from collections.abc import Iterable
+from statistics import fmean
 
 from ttpfl.evaluation.summary import BASELINE
-from ttpfl.report.study import Case
+from ttpfl.report.study import Case, Study
 from ttpfl.results.comparison import Comparison
 from ttpfl.results.schema import Run
 
-ORDERS = {"iid": "random", "recorded": "as recorded", "label-sorted": "class by class", "mixed": "mixed"}
+ORDERS = {
+    "iid": "random",
+    "recorded": "as recorded",
+    "label-sorted": "class by class",
+    "mixed": "mixed",
+    "continual": "client by client",
+    "gradual": "gradual",
+    "mixed-clients": "mixed clients",
+    "recurring": "recurring",
+}
 
 
 def several_orders(case: Case) -> bool:
@@ -23,8 +33,21 @@ def by_order(case: Case) -> dict[str, list[Run]]:
     return {first: list(case.runs), **others}
 
 
+def of_all_cases(study: Study) -> dict[str, list[Run]]:
+    """The runs of all cases by order; empty unless every case was compared in all of them."""
+    cases = [by_order(case) for case in study.cases if several_orders(case)]
+    if len(cases) < len(study.cases) or len({tuple(case) for case in cases}) != 1:
+        return {}
+    return {order: [run for case in cases for run in case[order]] for order in cases[0]}
+
+
 def _in_order(run: Run, order: str) -> Run:
     return {**run, "entries": run["orders"][order]}
+
+
+def mean(runs: Iterable[Run], label: str) -> float:
+    """The mean over all clients of all runs, in percent."""
+    return 100 * fmean(value for run in runs for value in Comparison(run).of(label))
 
 
 def changes(runs: Iterable[Run], label: str) -> list[float]:

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from statistics import fmean
 from typing import Any
 
 from rich.table import Table
@@ -12,10 +11,9 @@ from rich.table import Table
 from ttpfl.errors import RecipeError
 from ttpfl.evaluation.summary import Line, Spread
 from ttpfl.report.numbers import listed, plain, signed
-from ttpfl.report.orders import ORDERS, by_order, changes, several_orders
+from ttpfl.report.orders import ORDERS, changes, mean, of_all_cases
 from ttpfl.report.study import Ranking, Study, study
 from ttpfl.report.terminal import study_words
-from ttpfl.results.comparison import Comparison
 from ttpfl.results.schema import Run
 from ttpfl.util.printable import counted, printable
 
@@ -69,10 +67,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) 
 
 def _in_all_orders(study: Study) -> str:
     """A second table if the samples came in several orders: all clients together, and what they lose."""
-    cases = [by_order(case) for case in study.cases if several_orders(case)]
-    if not cases or len(cases) < len(study.cases):
+    if not (runs := of_all_cases(study)):
         return ""
-    runs = {order: [run for case in cases for run in case.get(order, [])] for order in cases[0]}
     clients = sum(len(run["clients"]) for run in next(iter(runs.values())))
     header = ["method"]
     for order in runs:
@@ -85,11 +81,10 @@ def _in_all_orders(study: Study) -> str:
 
 def _together(runs: list[Run], label: str) -> list[str]:
     """The mean over all clients, how many lose more than a point, and the largest loss."""
-    mean = 100 * fmean(value for run in runs for value in Comparison(run).of(label))
-    changed = changes(runs, label)
+    average, changed = plain(mean(runs, label)), changes(runs, label)
     if not changed:
-        return [plain(mean), "", ""]
-    return [plain(mean), str(sum(change < -1 for change in changed)), signed(min(changed))]
+        return [average, "", ""]
+    return [average, str(sum(change < -1 for change in changed)), signed(min(changed))]
 
 
 def _line(cells: Iterable[str]) -> str:

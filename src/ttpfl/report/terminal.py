@@ -10,8 +10,9 @@ from rich.table import Table
 
 from ttpfl.evaluation.summary import BASELINE, Line
 from ttpfl.report.numbers import DASH, capital, ends, plain, signed
+from ttpfl.report.orders import ORDERS, changes, mean, of_all_cases
 from ttpfl.report.study import Case, Study
-from ttpfl.results.schema import COST
+from ttpfl.results.schema import COST, Run
 from ttpfl.util.printable import counted
 
 WIDTH = 80
@@ -27,10 +28,10 @@ def study_words(study: Study) -> list[Table | str]:
     if table is not None or not _fits(_stacked(study, columns)):
         columns = [column for column in columns if column != "cost"]
     if table is not None:
-        return [table, _notes(study, columns, "the clients of all cases", study.clients)]
+        return [table, _notes(study, columns, "the clients of all cases", study.clients), *_in_orders(study)]
     fewest = min(case.clients for case in study.cases)
     clients = counted(fewest, "client") if len(study.cases) == 1 else "the clients of each case"
-    return [_stacked(study, columns), _notes(study, columns, clients, fewest)]
+    return [_stacked(study, columns), _notes(study, columns, clients, fewest), *_in_orders(study)]
 
 
 def _notes(study: Study, columns: Sequence[str], clients: str, fewest: int) -> str:
@@ -41,6 +42,38 @@ def _notes(study: Study, columns: Sequence[str], clients: str, fewest: int) -> s
         text += f" Vs. {BASELINE}: the difference in points, mean over {clients}{interval}."
     text += " A single seed gives no spread." * (len(study.seeds) == 1)
     return fill(text + f" {COST}" * ("cost" in columns), WIDTH - 1)
+
+
+def _in_orders(study: Study) -> Iterator[Table | str]:
+    """Further tables if the samples came in several orders: as many orders side by side as fit."""
+    if not (in_order := of_all_cases(study)):
+        return
+    orders = list(in_order.items())
+    for count in range(len(orders), 0, -1):
+        parts = [dict(orders[first : first + count]) for first in range(0, len(orders), count)]
+        tables = [_of_orders(study, part) for part in parts]
+        if all(map(_fits, tables)):
+            break
+    yield from tables
+    words = f"{capital(study.metric)}, mean over all clients, with their samples in several orders. Harmed: "
+    yield fill(
+        words + "clients that lose any. Worst: the largest loss of a client, or the smallest gain.", WIDTH - 1
+    )
+
+
+def _of_orders(study: Study, in_order: dict[str, list[Run]]) -> Table:
+    header = ["method"]
+    for order in in_order:
+        header += [ORDERS.get(order, order), "harmed", "worst"]
+    return _table(header, [[[label, *_losses(in_order, label)] for label in study.order]])
+
+
+def _losses(in_order: dict[str, list[Run]], label: str) -> Iterator[str]:
+    for runs in in_order.values():
+        changed = [] if label == BASELINE else changes(runs, label)
+        yield plain(mean(runs, label))
+        yield str(sum(change < 0 for change in changed)) if changed else DASH
+        yield signed(min(changed)) if changed else DASH
 
 
 def _side_by_side(study: Study) -> Table | None:

@@ -153,6 +153,9 @@ def _check_run(run: Run, place: str) -> None:
                 raise ReportError(
                     f"{place}: {name} of {entry['label']} has {count} figures for {clients} clients"
                 )
+        for name, column in entry.get("guard", {}).items():
+            if len(cast(list[Any], column)) != clients:
+                raise ReportError(f"{place}: {name} of the guard of {entry['label']} is not for all clients")
         for value in columns.get(run.get("headline", "accuracy"), [None]):
             if value is None or not 0 <= value <= 1:  # also NaN
                 raise ReportError(f"{place}: an accuracy of {entry['label']} is {value}, not in 0 to 1")

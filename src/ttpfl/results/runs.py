@@ -3,20 +3,34 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ttpfl.results.schema import FORMAT, METRICS, Client, Made, MethodResult, Metrics, Recipe, Results, Run
+from ttpfl.results.schema import (
+    FORMAT,
+    GUARDED,
+    METRICS,
+    Client,
+    Made,
+    Measured,
+    MethodResult,
+    Recipe,
+    Results,
+    Run,
+)
 
 TITLE = "Comparison of test-time methods"
 """The title of results without a recipe."""
 
 
-def columns(rows: Sequence[Mapping[str, Any]]) -> Metrics:
+def columns(rows: Sequence[Mapping[str, Any]]) -> Measured:
     """The metrics of a method as columns, from a row per client with a nested `cost`.
 
     >>> columns([{"accuracy": 0.5, "cost": {"time": 2.0}}])["time"]
     [2.0]
     """
     flat = [{**row, **row["cost"]} for row in rows]
-    return cast(Metrics, {name: [row.get(name) for row in flat] for name in METRICS})
+    measured: dict[str, Any] = {name: [row.get(name) for row in flat] for name in METRICS}
+    if rows and all("guard" in row for row in rows):
+        measured["guard"] = {name: [row["guard"][name] for row in rows] for name in GUARDED}
+    return cast(Measured, measured)
 
 
 def entry_of(run: Run, label: str) -> MethodResult | None:
@@ -49,7 +63,7 @@ def bare_run(population: str, digest: str, classes: Sequence[str], clients: list
     }
 
 
-def bare_entry(label: str, method: str, config: dict[str, Any], figures: Metrics) -> MethodResult:
+def bare_entry(label: str, method: str, config: dict[str, Any], figures: Measured) -> MethodResult:
     """An entry without tuning and rates."""
     return {"label": label, "method": method, "config": config, "tuning": None, "rates": None, **figures}
 

@@ -35,6 +35,27 @@ class Metrics(TypedDict):
 
 METRICS = tuple(Metrics.__annotations__)
 
+
+class Guarded(TypedDict):
+    """What a guard knew about each client at the end of its stream, without labels."""
+
+    estimate: Column  # accuracy of the model that answered then
+    low: Column  # of the 95 % interval
+    high: Column
+    plain: Column  # estimated accuracy of the plain model
+    alarms: Column  # how often adaptation was stopped
+    stopped: Column  # 1 if the plain model answered at the end
+
+
+GUARDED = tuple(Guarded.__annotations__)
+
+
+class Measured(Metrics):
+    """Measurements, with those of a guard if the method has one."""
+
+    guard: NotRequired[Guarded]
+
+
 HEADLINES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1"}
 """Metrics that can be the main one, and their names in texts."""
 
@@ -127,7 +148,7 @@ class Tuning(TypedDict):
     at_edge: list[str]
 
 
-class MethodResult(Metrics):
+class MethodResult(Measured):
     """The results of one method."""
 
     label: str

@@ -14,8 +14,8 @@ from ttpfl.methods.learner import Learner, entropies
 from ttpfl.methods.normalisation import RobustStatistics, affine_parameters
 from ttpfl.methods.optimizer import OPTIMIZERS
 from ttpfl.methods.rotta.balanced_memory import BalancedMemory
-from ttpfl.methods.rotta.strong_augmentation import strongly_augmented
-from ttpfl.methods.rotta.teacher import Teacher
+from ttpfl.methods.strong_augmentation import strongly_augmented
+from ttpfl.methods.teacher import Teacher
 from ttpfl.util.settings_kit import FRACTION, NOT_NEGATIVE, integer, one_of
 
 
@@ -50,7 +50,7 @@ class _RoTTA(Learner):
     _memory: BalancedMemory | None
 
     def __init__(self, model: nn.Module, config: RoTTA) -> None:
-        self._config, self._teacher = config, Teacher(model)
+        self._config, self._teacher = config, Teacher(model, affine_parameters)
         super().__init__(model, affine_parameters, config.optimizer, config.lr)
 
     def adapt(self, batch: Any) -> Tensor:

@@ -9,6 +9,7 @@ from ttpfl.report.sections.clients import clients
 from ttpfl.report.sections.comparison import comparison
 from ttpfl.report.sections.cost import cost
 from ttpfl.report.sections.curves import curves
+from ttpfl.report.sections.guards import guards
 from ttpfl.report.sections.pictures import pictures
 from ttpfl.report.sections.provenance import provenance
 from ttpfl.report.sections.rates import rates
@@ -19,6 +20,6 @@ from ttpfl.report.sections.variation import variation
 from ttpfl.report.study import Study
 
 SECTIONS: tuple[Callable[[Study], Section | None], ...] = (
-    comparison, toy, streams, tradeoff, variation, clients, rates,
+    comparison, toy, streams, tradeoff, variation, clients, guards, rates,
     curves, breakdown, pictures, cost, audit, provenance,
 )  # fmt: skip

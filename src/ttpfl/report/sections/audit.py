@@ -51,7 +51,7 @@ def _counts(run: Run) -> Html:
     row = 18 if len(classes) <= MAX_NAMED else max(2, 288 // len(classes))
     height = row * len(classes)
     names = [
-        element("text", clipped(name, 13), class_="tick end", x=-8, y=row * (place + 0.5) + 4)
+        element("text", clipped(name, 10), class_="tick end", x=-8, y=row * (place + 0.5) + 4)
         for place, name in enumerate(classes)
         if len(classes) <= MAX_NAMED
     ]

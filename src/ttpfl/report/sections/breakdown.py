@@ -1,5 +1,6 @@
 """Accuracy by corruption, severity and domain of the clients."""
 
+import re
 from collections.abc import Callable
 from statistics import mean
 
@@ -52,7 +53,7 @@ def _groups(case: Case) -> Groups:
     groups: Groups = {}
     for kind, group_of in GROUPINGS.items():
         names = {name for run in case.runs for client in run["clients"] if (name := group_of(client))}
-        for name in sorted(names) if len(names) > 1 else ():
+        for name in sorted(names, key=in_order) if len(names) > 1 else ():
             groups[kind, name] = {
                 label: [
                     accuracy
@@ -63,6 +64,15 @@ def _groups(case: Case) -> Groups:
                 for label in case.lines
             }
     return groups
+
+
+def in_order(name: str) -> list[tuple[int, str]]:
+    """What to sort names by, so that numbers in them are in their order.
+
+    >>> sorted(["site-10", "site-2", "a"], key=in_order)
+    ['a', 'site-2', 'site-10']
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _table(case: Case, groups: Groups) -> Html:

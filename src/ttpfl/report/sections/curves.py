@@ -173,8 +173,9 @@ def _panel(curves: Sequence[Curve], layout: Layout) -> list[Html]:
 
 def _chart(title: str, metric: str, curves: Sequence[Curve], layout: Layout) -> Html:
     factor, unit = (1, "") if metric == "loss" else (100, ", %")
+    rounds = covering(x for curve in curves for x, _ in curve.points)
     canvas = Canvas(
-        Axis(covering(x for curve in curves for x, _ in curve.points), "round"),
+        Axis(rounds, "round", ticks=[tick for tick in rounds.ticks() if tick.is_integer()]),
         Axis(covering(factor * y for curve in curves for _, y in curve.points), metric + unit),
         height=180,
     )

@@ -1,56 +1,63 @@
 """The same methods on the same clients, whose samples come in several orders."""
 
-import statistics
-
+from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.markup import Html
-from ttpfl.report.numbers import listed, plain, signed
-from ttpfl.report.orders import ORDERS, by_order, changes, several_orders
+from ttpfl.report.numbers import DASH, listed, plain, signed
+from ttpfl.report.orders import ORDERS, by_order, changes, mean, of_all_cases, several_orders
 from ttpfl.report.parts import METHOD, Cell, Column, Data, Section, Value, figure, method_cell, panels, table
 from ttpfl.report.study import Case, Study
 from ttpfl.results.comparison import Comparison
 from ttpfl.results.schema import Run
 
+ALL = "all"
+VISIBLE = 0.005  # points; smaller changes are shown as 0.00
+
 
 def streams(study: Study) -> Section | None:
-    """A table for each case that was compared in several orders."""
+    """A table for all cases together, and one for each case that was compared in several orders."""
     cases = [case for case in study.cases if several_orders(case)]
     if not cases:
         return None
     caption = (
         f"Mean {study.metric} over clients in percent, with the samples of each client in several orders. "
-        "Harmed: clients that are worse than without adaptation in the same order. Without adaptation, the "
-        "order does not matter."
+        "Harmed: clients that are worse than without adaptation in the same order. Worst: the largest loss "
+        "of a client, or the smallest gain, in points. Without adaptation, the order does not matter."
     )
-    tables = {case.name: _table(case) for case in cases}
+    tables = {case.name: _table(case.name, by_order(case), list(case.lines)) for case in cases}
+    if len(cases) > 1 and (together := of_all_cases(study)):
+        tables = {ALL: _table(ALL, together, study.common), **tables}
     content = figure("streams-table", caption, panels("Case", tables), _data(study, cases))
     return Section("streams", "Order of the samples", content)
 
 
-def _table(case: Case) -> Html:
-    in_order = by_order(case)
+def _table(name: str, in_order: dict[str, list[Run]], labels: list[str]) -> Html:
     columns = [METHOD]
     for order in in_order:
-        name = ORDERS.get(order, order)
+        words = ORDERS.get(order, order)
         columns += [
-            Column(name.capitalize(), "mean over clients, in percent"),
-            Column("Harmed", f"if {name}"),
+            Column(words.capitalize(), "mean over clients, in percent"),
+            Column("Harmed", f"if {words}"),
+            Column("Worst", f"if {words}, in points"),
         ]
     columns.append(Column("Change", "from the first order to the last, in points"))
     rows = []
-    for label in case.lines:
-        means = {order: _mean(runs, label) for order, runs in in_order.items()}
+    for label in labels:
+        means = [mean(runs, label) for runs in in_order.values()]
         cells = [method_cell(label)]
-        for order, runs in in_order.items():
-            harmed = sum(change < 0 for change in changes(runs, label))
-            cells += [Cell(plain(means[order]), means[order]), Cell(str(harmed), harmed, "quiet")]
-        first, *_, last = means.values()
-        rows.append([*cells, Cell(signed(last - first), last - first, "gain" if last >= first else "harm")])
-    return table(listed("Order of the samples", case.name), columns, rows, "wide")
+        for average, runs in zip(means, in_order.values(), strict=True):
+            cells += [Cell(plain(average), average), *_losses(changes(runs, label), label)]
+        change = means[-1] - means[0]
+        tone = "" if abs(change) < VISIBLE else "gain" if change > 0 else "harm"
+        rows.append([*cells, Cell(signed(change), change, tone)])
+    return table(listed("Order of the samples", name), columns, rows, "wide")
 
 
-def _mean(runs: list[Run], label: str) -> float:
-    """The mean over seeds of the mean over clients."""
-    return 100 * statistics.fmean(statistics.fmean(Comparison(run).of(label)) for run in runs)
+def _losses(changed: list[float], label: str) -> list[Cell]:
+    """How many clients are worse, and the largest loss."""
+    if label == BASELINE or not changed:
+        return [Cell(DASH, 0.0, "quiet")] * 2
+    harmed, worst = sum(change < 0 for change in changed), min(changed)
+    return [Cell(str(harmed), harmed, "quiet"), Cell(signed(worst), worst, "quiet")]
 
 
 def _data(study: Study, cases: list[Case]) -> Data:

@@ -1,4 +1,4 @@
-"""RoTTA's teacher."""
+"""The slow teacher of RoTTA and CoTTA."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from ttpfl.core.inputs import Inputs
 from ttpfl.core.runner import Runner
 from ttpfl.methods.base import own_copy
-from ttpfl.methods.learner import check_logits, copy_values
-from ttpfl.methods.normalisation import BatchNorm, BatchNormCall, affine_parameters, in_place_of_torch
+from ttpfl.methods.learner import Choose, check_logits, copy_values
+from ttpfl.methods.normalisation import BatchNorm, BatchNormCall, in_place_of_torch
 
 
 class Teacher:
-    """A slow copy of a network whose normalisation layers follow those of the student."""
+    """A slow copy of a network; the parameters that `choose` selects follow those of the student."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, choose: Choose) -> None:
         self.model = own_copy(model)
-        self._parameters = list(affine_parameters(self.model).values())
+        self._parameters = list(choose(self.model).values())
         self._runner = Runner(self.model)
         with torch.inference_mode(False):
             self._initial = [tensor.clone() for tensor in (*self._parameters, *self.model.buffers())]

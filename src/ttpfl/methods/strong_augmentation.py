@@ -9,13 +9,18 @@ from torch import Generator, Tensor
 GREY = (0.299, 0.587, 0.114)
 
 
+def is_images(batch: object) -> bool:
+    """Whether a batch is one tensor of images."""
+    return isinstance(batch, Tensor) and batch.ndim == 4 and batch.is_floating_point()
+
+
 def strongly_augmented(images: Tensor, generator: Generator) -> Tensor:
     """Augment brightness, contrast, saturation, hue, gamma, position, blur and noise of each image.
 
     The ranges are those of CoTTA and RoTTA for images from 0 to 1. Each channel is first scaled to that range
     by its minimum and maximum in the batch, and scaled back at the end. Other inputs are returned unchanged.
     """
-    if images.ndim != 4 or not images.is_floating_point():
+    if not is_images(images):
         return images
     minimum = images.amin((0, 2, 3), keepdim=True)
     span = (images.amax((0, 2, 3), keepdim=True) - minimum).clamp_min(torch.finfo(images.dtype).tiny)
