@@ -229,6 +229,13 @@ def test_bad_options_are_named(tmp_path: Path, options: dict[str, Any], message:
         load("arrays", tmp_path, **options)
 
 
+def test_an_option_of_the_data_set_is_not_one_of_its_clients(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"paced is an option of the data set ecg.*options=\{'paced': False\}"
+    ):
+        federate("ecg", data_dir=tmp_path, held_out="DS2", paced=False)
+
+
 def test_given_normalisation_is_used(tmp_path: Path) -> None:
     write_signals(tmp_path)
     options = {"mean": [1.0, 2.0], "std": 4, "scale": 2}

@@ -14,7 +14,7 @@ from ttpfl.data.client_arrays import ClientArrays, ClientData, client_arrays
 from ttpfl.data.federate import Federated
 from ttpfl.data.images import DatasetInfo
 from ttpfl.data.show import show, varied
-from ttpfl.data.show_samples import draw_samples
+from ttpfl.data.show_samples import draw_samples, name_features
 
 COLOURS = [(200, 30, 30), (30, 200, 30), (30, 30, 200), (200, 200, 30)]
 
@@ -144,6 +144,7 @@ def test_signals_are_lines_within_four_deviations() -> None:
     assert np.allclose(second, [0.5 - 0.45 / 4, 0.05, 0.95])  # cut off at the edges
     assert np.allclose(other, first + 1)
     assert ax.get_ylim() == (2, 0)
+    assert draw_samples(ax, [np.zeros((1, 2, 3))], info_of(2, 3), 10)[1] == "some signals, a line per channel"
 
 
 def test_tables_are_quantiles_of_each_feature() -> None:
@@ -155,6 +156,24 @@ def test_tables_are_quantiles_of_each_feature() -> None:
     assert np.allclose(median, [0.5, 0.5 - 0.45 / 4])
     heights = [bar.get_height() for bar in ax.patches]
     assert np.allclose(heights, [-0.45 * 2 / 4, 0])  # the middle half is two deviations wide
+
+
+def test_maps_of_all_clients_are_on_one_gray_scale() -> None:
+    ax = Figure().subplots()
+    quiet, loud = (np.full((1, 1, 20, 20), value) for value in (2.0, 4.0))
+    _, words = draw_samples(ax, [quiet, loud], info_of(1, 20, 20), columns=1)
+    (sheet,) = (image.get_array() for image in ax.images)
+    upper, lower = np.split(np.asarray(sheet), 2)
+    assert words == "some samples"
+    assert (upper == 0).all(2).sum() == (lower == 255).all(2).sum() - (upper == 255).all(2).sum() == 400
+
+
+def test_features_are_named_below_a_table(tmp_path: Path) -> None:
+    ax, info = Figure().subplots(), replace(info_of(2), features=("blood pressure", "pulse"))
+    draw_samples(ax, [np.zeros((5, 2))], info, columns=10)
+    name_features(ax, info)
+    names = [text.get_text() for text in ax.get_xticklabels()]
+    assert (names, list(ax.get_xticks())) == (["blood pressure", "pulse"], [0.5, 1.5])
 
 
 def test_every_kind_of_data_can_be_shown(tmp_path: Path) -> None:

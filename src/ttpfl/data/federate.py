@@ -22,8 +22,10 @@ from ttpfl.data.own_clients import own_clients
 from ttpfl.data.pixels import Pixels, textures_in, with_corrupted, write_corrupted
 from ttpfl.data.plan import Plan, check_separate, plan
 from ttpfl.data.population_config import config_of
-from ttpfl.data.registry import Directory, Loaded, data_directory, load
+from ttpfl.data.registry import Directory, Loaded, client_choices, data_directory, load
+from ttpfl.data.registry import options as options_of
 from ttpfl.data.storage import cache_path, is_intact
+from ttpfl.errors import DataError
 from ttpfl.util.parallel import Progress, cores
 
 log = logging.getLogger("ttpfl")
@@ -80,7 +82,7 @@ def federate(
     [23, 23, 24, 23, 23, 24, 373, 24, 23, 372]
     """
     directory = data_directory(data_dir)
-    images = load(data, directory, download, **(options or {})) if isinstance(data, str) else data
+    images = _loaded(data, directory, download, options or {}, choices) if isinstance(data, str) else data
     if not isinstance(images, Images):
         population, target_labels, own = own_clients(images, {**images.info.defaults, **choices})
         made = describe(population, target_labels, own, _origin(images, options))
@@ -147,6 +149,17 @@ def _population(images: Images, divided: Plan, pixels: Pixels) -> tuple[Populati
     targets = len(divided) - divided.sources
     population = Population(Clients(divided.sources, source), Clients(targets, target), info)
     return population, TargetLabels(population.target, lambda client: labels[client.ids])
+
+
+def _loaded(
+    name: str, directory: Path, download: bool, given: Mapping[str, Any], choices: Mapping[str, Any]
+) -> Loaded:
+    for choice in choices.keys() & options_of(name).keys() - client_choices(name).keys():
+        raise DataError(
+            f"{choice} is an option of the data set {name}, not of its clients: "
+            f"pass options={{{choice!r}: {choices[choice]!r}}}"
+        )
+    return load(name, directory, download, **given)
 
 
 def _origin(data: Loaded, options: Mapping[str, Any] | None) -> dict[str, Any]:

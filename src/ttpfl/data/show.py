@@ -15,8 +15,9 @@ from ttpfl.data.clients import Client, SourceClient, TargetClient, TargetLabels,
 from ttpfl.data.extras import extra
 from ttpfl.data.federate import Federated
 from ttpfl.data.partition import Ids
-from ttpfl.data.show_samples import draw_samples, proportions
+from ttpfl.data.show_samples import draw_samples, name_features, proportions, turned_names
 from ttpfl.util.files import written_in_one_step
+from ttpfl.util.printable import counted
 
 COLUMNS = 10  # images or signals of a client
 COUNTED_SAMPLES = 1000  # most rows of a table from which quantiles are computed
@@ -68,7 +69,7 @@ def show(federated: Federated, path: str | PathLike[str]) -> None:
     """
     parts, classes = _parts(federated), federated.population.info.classes
     map_width = min(max(4.0, 0.34 * len(classes)), 11.0)
-    below = 0.35 + 0.075 * max(map(len, classes), default=0)
+    below = 0.35 + 0.075 * max(map(len, (*classes, *turned_names(federated.population.info))), default=0)
     body = _body(parts)
     width, height = LABELS + SHEET + BETWEEN + map_width + RIGHT, TOP + body + below
     figure = extra("matplotlib.figure").Figure((width, height), dpi=120, facecolor="white")
@@ -140,7 +141,10 @@ def _title(federated: Federated) -> str:
 
 
 def _subtitle(federated: Federated, parts: list[_Part]) -> str:
-    manifest, sizes = federated.manifest, ", ".join(f"{part.size} {part.name} clients" for part in parts)
+    manifest, sizes = (
+        federated.manifest,
+        ", ".join(counted(part.size, f"{part.name} client") for part in parts),
+    )
     return f"{manifest.data['name']}: {sizes}, seed {manifest.config['seed']}"
 
 
@@ -172,9 +176,12 @@ def _draw_sheet(axes: Axes, parts: list[_Part]) -> None:
         centres, words = draw_samples(ax, samples, part.rows[0].info, COLUMNS)
         ax.set_yticks(centres, [_label(client) for client in part.rows], fontsize=8, parse_math=False)
         ax.set_xticks([])
+        if part is parts[-1]:
+            name_features(ax, part.rows[0].info)
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
-        _heading(ax, f"{part.name} clients: {words} of {len(part.rows)} of {part.size}")
+        of = f"{len(part.rows)} of " if len(part.rows) < part.size else ""
+        _heading(ax, f"{of}{counted(part.size, f'{part.name} client')}: {words}")
         top += extent + GAP + HEADING
 
 
@@ -183,7 +190,7 @@ def _shown(client: AnyClient) -> Ids:
     if not client.info.shape:
         return ids[:COLUMNS]
     count = COUNTED_SAMPLES if len(client.info.shape) == 1 else COLUMNS
-    return ids[evenly(range(len(ids)), count)]  # in the order of recording, neighbours are alike
+    return np.sort(ids)[evenly(range(len(ids)), count)]  # as recorded; neighbours are alike
 
 
 def _label(client: AnyClient) -> str:

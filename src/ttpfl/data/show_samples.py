@@ -15,6 +15,8 @@ Drawn = tuple[list[float], str]
 """The vertical centre of each client's row, and what the rows show."""
 
 PLOT = (3, 4)  # height and width of a drawing that is not an image
+MOST_NAMES = 50  # of features, to write them
+SIDE_BY_SIDE = 80  # letters of names that fit side by side
 REACH = 4.0  # standard deviations that a row shows in each direction
 
 
@@ -31,26 +33,51 @@ def draw_samples(ax: Any, rows: Sequence[Samples], info: DatasetInfo, columns: i
         return _quantiles(ax, rows, info)
     if len(info.shape) == 2:
         return _lines(ax, rows, info, columns)
-    sheet = _sheet([as_images(row, info) for row in rows], columns)
+    images = as_images(np.concatenate(rows), info)  # all on one scale
+    sheet = _sheet(np.split(images, np.cumsum([len(row) for row in rows])[:-1]), columns)
     ax.imshow(sheet, aspect="auto")
     centres = [(number + 0.5) * len(sheet) / len(rows) - 0.5 for number in range(len(rows))]
     return centres, "some samples" if info.shape else "first images"
 
 
 def as_images(samples: Samples, info: DatasetInfo) -> Array:
-    """Images as they are; other samples (channels, height, width) in gray, within two standard deviations.
+    """Images as they are; other samples (channels, height, width) in gray.
+
+    Black and white are the 1st and the 99th percentile of all given samples, so that a few outliers do not
+    hide the rest.
 
     >>> from dataclasses import replace
     >>> from ttpfl.data.client_arrays import own_info
-    >>> info = replace(own_info("mine", "", "", "", ""), shape=(1, 1, 2), mean=(0.0,), std=(1.0,))
-    >>> as_images(np.array([[[[-9.0, 0.0]]]]), info)[0, 0].tolist()
-    [[0, 0, 0], [127, 127, 127]]
+    >>> info = replace(own_info("mine", "", "", "", ""), shape=(1, 1, 3), mean=(0.0,), std=(1.0,))
+    >>> as_images(np.array([[[[-9.0, 0.0, 9.0]]]]), info)[0, 0].tolist()
+    [[0, 0, 0], [127, 127, 127], [255, 255, 255]]
     """
     if not info.shape:
         return samples
-    deviations = as_input(samples, info).mean(1).numpy()
-    gray = (np.clip(deviations / 2, -1, 1) + 1) / 2 * 255
+    values = as_input(samples, info).mean(1).numpy()
+    low, high = np.percentile(values, (1, 99))
+    gray = np.clip((values - low) / max(high - low, np.finfo(np.float32).tiny), 0, 1) * 255
     return np.repeat(gray.astype(np.uint8)[..., None], 3, axis=3)
+
+
+def name_features(ax: Any, info: DatasetInfo) -> None:
+    """The names of the columns of a table below them."""
+    if 0 < len(info.features) <= MOST_NAMES:
+        places, angle = np.arange(len(info.features)) + 0.5, 90 if turned_names(info) else 0
+        ax.set_xticks(places, info.features, rotation=angle, fontsize=8, parse_math=False)
+
+
+def turned_names(info: DatasetInfo) -> tuple[str, ...]:
+    """The names of features if they are too long to be written side by side.
+
+    >>> from dataclasses import replace
+    >>> from ttpfl.data import dataset_info
+    >>> heart = dataset_info("heart")
+    >>> len(turned_names(heart)), turned_names(replace(heart, features=("age", "weight")))
+    (13, ())
+    """
+    widest = max(map(len, info.features), default=0)
+    return info.features if widest * len(info.features) > SIDE_BY_SIDE else ()
 
 
 def _sheet(rows: Sequence[Array], columns: int) -> Array:
@@ -72,7 +99,7 @@ def _lines(ax: Any, rows: Sequence[Samples], info: DatasetInfo, columns: int) ->
             for channel, line in enumerate(channels):
                 ax.plot(column + time, number + 0.5 - 0.45 * line, f"C{channel % 10}", linewidth=0.6)
     _frame(ax, columns, len(rows))
-    return _centres(rows), "some signals"
+    return _centres(rows), "some signals" + ", a line per channel" * (info.shape[0] > 1)
 
 
 def _quantiles(ax: Any, rows: Sequence[Samples], info: DatasetInfo) -> Drawn:
@@ -88,7 +115,7 @@ def _quantiles(ax: Any, rows: Sequence[Samples], info: DatasetInfo) -> Drawn:
         ax.plot(features, median, "_", color="black", markersize=4)
         ax.axhline(number + 0.5, color="lightgray", linewidth=0.5, zorder=0)
     _frame(ax, info.shape[0], len(rows))
-    return _centres(rows), "quantiles of each feature, against the source clients' mean, at"
+    return _centres(rows), "quantiles of each feature, against the source clients' mean"
 
 
 def _centres(rows: Sequence[Samples]) -> list[float]:

@@ -42,7 +42,7 @@ ECG = DatasetInfo(
     channels="lead MLII, or the first; with rr=true also the intervals before and after the beat",
     mean=(),
     std=(),
-    licence="Open Data Commons Attribution License v1.0 (as projects that share parts of it cite PhysioNet)",
+    licence="ODC-By 1.0 or ODC PDDL 1.0: secondary sources differ (PhysioNet's statement was not read)",
     homepage="https://physionet.org/content/mitdb/1.0.0/",
     instructions=f"{FOLDER}/100.hea, 100.dat, 100.atr and so on, or {FILE} with x, y, client, rr and scale,",
     places=(f"{FOLDER}/*.atr", FILE),

@@ -29,7 +29,7 @@ HAR = DatasetInfo(
     channels="total acceleration along three axes; with signals=all also body acceleration and rotation",
     mean=(),
     std=(),
-    licence="no commercial use, cite the authors (the data set's README; UCI's page was not checked)",
+    licence="no commercial use, cite the authors (README of the files); CC BY 4.0 (donation policy of UCI)",
     homepage="https://archive.ics.uci.edu/dataset/240/human+activity+recognition+using+smartphones",
     instructions=f"the unpacked folder {FOLDER!r}, or {FILE} with x, y, client, scale and classes,",
     places=(f"{FOLDER}/train/subject_train.txt", FILE),

@@ -30,10 +30,10 @@ SPOKEN_DIGITS = DatasetInfo(
     classes=tuple("0123456789"),
     domains=(),
     image_size=(0, 0),
-    channels="logarithm of the power at 64 frequencies and times, in the first second",
+    channels="logarithm of the power at 64 frequencies (rows, upwards) and times, in the first second",
     mean=(),
     std=(),
-    licence="CC BY-SA 4.0 (the data set's README)",
+    licence="CC BY-SA 4.0 (README of the official repository)",
     homepage="https://github.com/Jakobovski/free-spoken-digit-dataset",
     instructions=f"{FOLDER}/*.wav, or {FILE} with samples, length, y, client and speakers,",
     places=(f"{FOLDER}/*.wav", FILE),
@@ -63,8 +63,11 @@ def spoken_digits(directory: Path) -> NaturalClients:
 def spectrogram(sound: Sound) -> NDArray[np.float32]:
     """The log-spectrogram (1, frequencies, times) of the first second; silence follows a shorter sound.
 
+    Frequencies go upwards, from the last row to the first, as spectrograms are usually drawn.
+
     >>> tone = (8000 * np.sin(2 * np.pi * 1000 * np.arange(8000) / RATE)).astype(np.int16)
-    >>> int(spectrogram(tone)[0].mean(1).argmax()) * RATE / WINDOW  # the frequency, in steps of 63 Hz
+    >>> row = int(spectrogram(tone)[0].mean(1).argmax())
+    >>> (SIDE - 1 - row) * RATE / WINDOW  # the frequency, in steps of 63 Hz
     1015.8...
     """
     length = (SIDE - 1) * STEP + WINDOW
@@ -72,7 +75,7 @@ def spectrogram(sound: Sound) -> NDArray[np.float32]:
     padded[: min(length, len(sound))] = sound[:length] / 2**15
     windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::STEP] * np.hanning(WINDOW)
     power = np.abs(np.fft.rfft(windows, axis=1)) ** 2
-    return np.asarray(np.log(power.T + FLOOR), np.float32)[None]
+    return np.asarray(np.log(power.T[::-1] + FLOOR), np.float32)[None]
 
 
 def _recordings(files: list[Path]) -> tuple[list[Sound], NDArray[np.int64], list[str]]:
