@@ -78,8 +78,8 @@ def digits5(folders: Folders) -> Problem:
     """Digits-5 with ResNet-18, MNIST-M held out; few clients, since a pass takes seconds."""
     weights = folders.data / "weights" / "resnet18_imagenet_backbone_fp16.pth"
     model = load_backbone(ttpfl.models.resnet18(10), weights)
-    choices = {"held_out": "mnist_m", "clients_per_domain": 3, "samples": 200}
-    return _images(folders, "digits5", model, 5, lr=0.01, shift="domain", **choices)
+    choices = {"held_out": "mnist_m", "clients_per_domain": 6, "samples": 300}
+    return _images(folders, "digits5", model, 20, lr=0.01, shift="domain", **choices)
 
 
 def har(folders: Folders) -> Problem:
@@ -95,7 +95,7 @@ def ecg(folders: Folders) -> Problem:
 def vit(folders: Folders) -> Problem:
     """The vision transformer of the examples, label shift."""
     choices = {"source_clients": 28, "target_clients": 7, "samples": 120}
-    return _images(folders, "digits", small_vit.SmallViT(10), 10, shift="label", **choices)
+    return _images(folders, "digits", small_vit.SmallViT(10), 100, shift="label", **choices)
 
 
 def texts(folders: Folders) -> Problem:

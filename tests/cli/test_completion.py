@@ -7,7 +7,7 @@ from tests.helpers.program import python
 from ttpfl.cli import app, completion
 from ttpfl.data import names
 from ttpfl.data.population_config import SHIFTS
-from ttpfl.evaluation.streams import ORDERS
+from ttpfl.evaluation.streams import ALL_ORDERS
 from ttpfl.experiment.recipe import names as recipe_names
 from ttpfl.experiment.recipe import presets
 from ttpfl.methods import names as method_names
@@ -27,7 +27,7 @@ def test_names_are_those_of_the_registries() -> None:
     assert completion.data_sets() == sorted(names())
     assert completion.methods() == sorted(method_names())
     assert completion.models() == list(MODELS)
-    assert completion.orders() == list(ORDERS)
+    assert completion.orders() == list(ALL_ORDERS)
     assert completion.recipes() == recipe_names()
     assert set(completion.presets()) == {preset for name in recipe_names() for preset in presets(name)}
     assert completion.shifts() == list(SHIFTS)

@@ -173,7 +173,8 @@ SMALL = ["digits", "--shift", "none", "--set", "source_clients=4", "--set", "tar
 
 
 def test_divergence_ends_with_an_error_and_a_model(place: Path) -> None:
-    words = ["train", *SMALL, "--rounds", "2", "--lr", "20", "--workers", "0", "--out", "out"]
+    words = ["train", *SMALL, "--rounds", "2", "--workers", "0", "--out", "out"]
+    words += ["--lr", "0.1", "--weight-decay", "21"]  # weights grow tenfold in 24 steps
     result = invoke(*words)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "error: training diverged: the loss rose from " in result.stderr

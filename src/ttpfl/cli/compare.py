@@ -51,7 +51,8 @@ class TestOptions:
     order: Annotated[
         str,
         option(
-            "Order of a client's samples: iid (random), recorded, label-sorted or mixed.",
+            "Order of a client's samples: iid (random), recorded, label-sorted or mixed; of all clients' in "
+            "one stream: continual, gradual, mixed-clients or recurring.",
             complete=completion.orders,
         ),
     ] = "iid"
@@ -84,13 +85,13 @@ def compare(
     from ttpfl.cli.progress import numbered, progress
     from ttpfl.core.rates import Rates
     from ttpfl.errors import DataError
-    from ttpfl.evaluation.streams import ORDERS
+    from ttpfl.evaluation.streams import ALL_ORDERS
     from ttpfl.experiment.config import Test
     from ttpfl.experiment.trial import Trial
     from ttpfl.report.tables import lines_by_case, terminal_words
     from ttpfl.util.settings_kit import check_known
 
-    check_known("order", options.order, ORDERS, DataError)  # before anything that takes long
+    check_known("order", options.order, ALL_ORDERS, DataError)  # before anything that takes long
     test = Test(options.batch_size, options.order)
     files = rates.by_kind()
     methods = _methods(options.methods, files)

@@ -60,7 +60,9 @@ def fixed(*names: str) -> Callable[[], list[str]]:
 
 models = fixed("shallow_cnn", "resnet18", "resnet50", "signal_cnn", "beat_cnn", "mlp", "sequence_transformer")
 modes = fixed("online", "batch")
-orders = fixed("iid", "recorded", "label-sorted", "mixed")
+orders = fixed(
+    "iid", "recorded", "label-sorted", "mixed", "continual", "gradual", "mixed-clients", "recurring"
+)
 presets = fixed("paper", "cpu", "smoke")  # of all recipes
 shifts = fixed("none", "feature", "label", "hybrid", "domain")
 

@@ -41,14 +41,14 @@ def expected(checked: dict[str, Any]) -> list[str]:
     """Why a search ended, and the gain that it expects at a new client.
 
     >>> expected({"stopped": "converged", "expected": {"gain": 0.25, "interval": [0.2, 0.3], "clients": 60}})
-    ['stopped: converged', 'new clients: loss lower by 0.25 on average (95% interval 0.2 to 0.3)']
+    ['stopped: converged', 'new clients: loss lower by 0.25 on average (90% interval 0.2 to 0.3)']
     >>> expected({"round": 9})
     []
     """
     lines = [f"stopped: {checked['stopped']}"] if "stopped" in checked else []
     if gain := checked.get("expected"):
         low, high = gain["interval"]
-        interval = f"95% interval {low:.3g} to {high:.3g}"
+        interval = f"90% interval {low:.3g} to {high:.3g}"
         lines.append(f"new clients: loss lower by {gain['gain']:.3g} on average ({interval})")
     return lines
 
