@@ -1,11 +1,11 @@
 """Do finer rates pay? One rate per group of channels of a BatchNorm layer, instead of one per tensor.
 
-    python benchmarks/channel_rates.py --natural FOLDER --data-dir DIR [--problems har ecg ...] [--groups 1 4 16]
+    python benchmarks/channel_rates.py --natural FOLDER --data-dir DIR [--problems har ...] [--groups 1 4 16]
 
-Every BatchNorm layer is replaced by several, each for a group of its channels, which computes the same but has
-more modules. Rates are learned on half of the source clients and tested on the other half, then the other way
-round. The learner shrinks rates on which clients disagree. New clients play no part. FOLDER contains har.npz
-and ecg.npz.
+Every BatchNorm layer is replaced by several, each for a group of its channels, which computes the same but
+has more modules. Rates are learned on half of the source clients and tested on the other half, then the other
+way round. The learner shrinks rates on which clients disagree. New clients play no part. FOLDER contains
+har.npz and ecg.npz.
 """
 
 from copy import deepcopy

@@ -37,3 +37,11 @@ def test_every_client_has_a_dot_where_its_accuracy_is() -> None:
 def test_a_method_that_was_not_run_is_named() -> None:
     with pytest.raises(ReportError, match=r"no method 'atp' to draw; it has: none, bn-adapt"):
         picture(DEMO, "atp")
+
+
+def test_cases_with_clients_of_their_own_are_drawn_together() -> None:
+    """Thirty persons in five folds; where cases share clients, the first case alone."""
+    persons = json.loads((ROOT / "results" / "har-persons.json").read_text())
+    assert "at 30 new clients" in picture(persons)
+    shifts = json.loads((ROOT / "results" / "table5-cifar10-cnn-cpu.json").read_text())
+    assert "at 60 new clients" in picture(shifts)

@@ -46,6 +46,17 @@ def paper(files: Files, into: Into = None, json: Json = False) -> None:
     print_result(content, *([text] if into is None else []), as_json=json)
 
 
+@app.command("overview")
+def overview(files: Files, into: Into = None, json: Json = False) -> None:
+    """Compare ATP and ATP-plus with the strongest baseline over several results, in Markdown."""
+    from ttpfl.report.overview import overview as of_all
+    from ttpfl.results.files import load_all
+
+    text = of_all(load_all(files))
+    _update(into, text)
+    print_result({"table": text}, *([text] if into is None else []), as_json=json)
+
+
 @app.command("picture")
 def picture(
     file: ResultsFile,

@@ -12,7 +12,7 @@ from ttpfl.results.comparison import Comparison
 ATP, PLUS = "atp-online", "atp-plus-online"
 OURS = "atp"
 """How the names of ATP's variants begin; everything else is a baseline."""
-NOT_MEASURED = "–"
+NOT_MEASURED = "-"
 
 
 def overview(all_results: Sequence[object]) -> str:

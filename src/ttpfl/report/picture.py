@@ -1,4 +1,4 @@
-"""Every client of a run before and after adaptation, as an SVG picture for other pages.
+"""Every new client before and after adaptation, as an SVG picture for other pages.
 
 It has no background, and its colours are readable on white and on black.
 """
@@ -13,20 +13,23 @@ from ttpfl.report.scale import Scale, covering
 from ttpfl.results.comparison import Comparison
 from ttpfl.results.files import checked_results
 from ttpfl.results.runs import entry_of
-from ttpfl.results.schema import HEADLINES, Run
+from ttpfl.results.schema import HEADLINES, Results, Run
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 340, 46, 64, 52
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 340, 54, 64, 52
 TEXT, GRID, GAIN, HARM = "#7a838d", "#8b949e", "#2a8fd6", "#d9702a"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', Arial, sans-serif"
 
 
 def picture(results: object, method: str = "atp-online") -> Html:
-    """Draw the first run of a `results.json`: a ring and a dot per client, sorted by the ring."""
-    run = checked_results(results)["runs"][0]
-    before, after = _percent(run, BASELINE), _percent(run, method)
+    """Draw the clients of a `results.json`: a ring and a dot for each, sorted by the ring.
+
+    They are those of the first seed, in all cases if each has clients of its own, else in the first case.
+    """
+    runs = _runs(checked_results(results))
+    before, after = _percent(runs, BASELINE), _percent(runs, method)
     scale = covering([*before, *after])
     means = f"on average {_mean(before)} before, {_mean(after)} after"
-    title = f"{_metric(run)} at {len(before)} new clients: {means}"
+    title = f"{_metric(runs[0])} at {len(before)} new clients: {means}"
     harmed = sum(a < b for b, a in zip(before, after, strict=True))
     return element(
         "svg",
@@ -45,12 +48,18 @@ def _metric(run: Run) -> str:
     return capital(HEADLINES[Comparison(run).headline])
 
 
-def _percent(run: Run, label: str) -> list[float]:
-    entry = entry_of(run, label)
-    if entry is None:
-        labels = ", ".join(entry["label"] for entry in run["entries"])
-        raise ReportError(f"the run has no method {label!r} to draw; it has: {labels}")
-    return [100 * value for value in Comparison(run).of(entry["label"])]
+def _runs(results: Results) -> list[Run]:
+    first, *others = [run for run in results["runs"] if run["seed"] == results["runs"][0]["seed"]]
+    names = [client["id"] for run in (first, *others) for client in run["clients"]]
+    return [first, *others] if len({*names}) == len(names) else [first]
+
+
+def _percent(runs: list[Run], label: str) -> list[float]:
+    for run in runs:
+        if entry_of(run, label) is None:
+            labels = ", ".join(entry["label"] for entry in run["entries"])
+            raise ReportError(f"the run has no method {label!r} to draw; it has: {labels}")
+    return [100 * value for run in runs for value in Comparison(run).of(label)]
 
 
 def _mean(values: list[float]) -> str:
