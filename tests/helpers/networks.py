@@ -35,7 +35,7 @@ class SmallViT(nn.Module):
         self.positions = nn.Parameter(torch.randn(1, (size // patch) ** 2 + 1, width) * 0.1)
         self.blocks = nn.Sequential(
             *(
-                nn.TransformerEncoderLayer(width, 2, 32, 0.1, batch_first=True, norm_first=True)
+                nn.TransformerEncoderLayer(width, 2, 32, 0.1, "gelu", batch_first=True, norm_first=True)
                 for _ in range(2)
             )
         )
