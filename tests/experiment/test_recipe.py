@@ -31,8 +31,12 @@ NOT_OF_THE_PAPER = (
     "ecg-patients",
     "har-persons",
     "heart-hospitals",
+    "plus-digits",
+    "plus-swap-digits",
     "spoken-digits",
 )
+BESIDE_THE_PAPERS_ATP = ("plus-cifar10-cnn", "plus-digits", "plus-swap-cnn", "plus-swap-digits")
+"""Recipes that compare other ways to learn rates with the paper's, in every preset."""
 SMALL = """
 title = "small"
 seeds = [0, 1]
@@ -440,7 +444,8 @@ def test_rates_are_learned_as_in_the_paper_only_in_the_preset_of_this_name(name:
         recipe = read(name, preset)
         for case in recipe.cases if recipe.compares and recipe.learns else ():
             learn = recipe.config(case, 0).learn
-            if preset == "paper" and name not in NOT_OF_THE_PAPER:
+            as_in_the_paper = preset == "paper" and name not in NOT_OF_THE_PAPER
+            if as_in_the_paper or (name in BESIDE_THE_PAPERS_ATP and preset != "smoke"):
                 assert (learn.optimizer, learn.mode, learn.check) == ("sgd", "batch", False)
                 continue
             chosen = {key for key, value in asdict(learn).items() if value != getattr(Learn(), key)}
@@ -451,7 +456,7 @@ def test_rates_are_learned_as_in_the_paper_only_in_the_preset_of_this_name(name:
 @pytest.mark.parametrize("name", recipes.names())
 def test_seeds_are_five_as_in_the_paper_and_one_on_two_cores(name: str) -> None:
     of_paper = read(name).compares and name not in NOT_OF_THE_PAPER
-    cheap = name == "heart-hospitals"  # three seeds take four minutes
+    cheap = name in {"heart-hospitals", "plus-digits", "plus-swap-digits"}  # three seeds take minutes
     assert len(read(name).seeds) == (5 if of_paper else 3 if cheap else 1)
     if of_paper:
         assert len(read(name, "cpu").seeds) == 1
