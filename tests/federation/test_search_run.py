@@ -314,6 +314,20 @@ def test_rates_that_all_clients_refuse(
     assert 0 < learned.rates.values.abs().max() <= limit
 
 
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_an_outage_that_ends_the_run(model: nn.Module, whole: Learned, tmp_path: Path, first: int) -> None:
+    """The run can be resumed when the clients are back, and gets about as far."""
+    (tmp_path / "notes").mkdir()
+    outage = sick(tmp_path / "notes", {first, first + 1, first + 2}, set(range(8)))
+    with pytest.raises(FederationError, match="3 rounds in a row were abandoned"):
+        learn(model, outage, settings(), run_dir=tmp_path / "run")
+    learned = learn(model, outage, settings(), run_dir=tmp_path / "run", resume=True)
+    gains = [one.rates.learned["checked"] for one in (whole, learned)]
+    undisturbed, resumed = (checked["plain_loss"] - checked["adapted_loss"] for checked in gains)
+    assert resumed > 0.95 * undisturbed
+    assert "even very short steps" not in gains[1]["stopped"]
+
+
 def test_a_first_round_with_too_few_answers(model: nn.Module, whole: Learned, tmp_path: Path) -> None:
     learned = learn(model, sick(tmp_path, {0}, set(range(5))), settings())
     assert learned.history[0]["abandoned"]

@@ -133,14 +133,16 @@ class SearchServer(Server):
         return torch.cat([search.trial, prior]).to(state.vector)
 
     def retry(self, state: RunState) -> Tensor:
-        """The same rates; after two abandoned rounds in a row, rates that are less far away.
+        """The same rates; once two rounds in a row were abandoned, rates that are less far away.
 
-        One such round may be an accident, but clients may also refuse large rates.
+        One such round may be an accident, but clients may also refuse large rates. More than two are an
+        outage, which says nothing about the rates.
         """
-        if "searches" not in state.memory or not (state.history and state.history[-1]["abandoned"]):
+        last_two = [record["abandoned"] for record in state.history[-2:]]
+        if "searches" not in state.memory or last_two not in ([True], [False, True]):
             return state.vector
         search = shortened(restored(state.memory), self._average)
-        state.memory, state.stopped = state.memory | search.tensors(), bool(search.reason)
+        state.memory = state.memory | search.tensors()
         return torch.cat([search.trial, state.memory.get("prior", self._prior)]).to(state.vector)
 
     def _assumed_counts(self, samples: Tensor) -> Tensor:
