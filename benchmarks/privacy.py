@@ -7,7 +7,9 @@ engine, which runs the same code as a real federation; 10 target clients then ad
 
 - privacy: no noise; epsilon = 1, 2, 4, 8 (delta = 1e-4), central and local; clipping alone;
 - Byzantine clients: 10 % and 30 % of the source clients send the negative of their update, scaled by ten,
-  against every aggregation rule.
+  against every aggregation rule;
+- the same Byzantine clients against the default learner, to which they send the negative of their slopes,
+  scaled by ten, with true losses; and this learner without any.
 
 The clip is the median norm of the clients' first updates; the privacy cost of choosing it that way is not
 counted. The learning rate was chosen with seed 100, which is not among the measured seeds.
@@ -39,27 +41,31 @@ from ttpfl.federation.clients.rate_work import RatesWork
 from ttpfl.federation.common.client_pool import ClientPool
 from ttpfl.federation.common.jobs import ClientResult, Job
 from ttpfl.federation.engine.in_process import Serial
+from ttpfl.federation.first_rates import first_rates
 from ttpfl.federation.privacy.accountant import SENSITIVITY, noise_for
 
 SOURCES, TARGETS = 60, 10
 DELTA = 1e-4
 LEARN = LearnSettings(rounds=6, batch_size=20, lr=0.15, workers=0)
+SEARCH = LearnSettings(batch_size=20, workers=0)
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 SHARES = (0.1, 0.3)
 AVERAGES = ("mean", "clipped mean", "median", "trimmed", "krum")
+OF_SLOPES = tuple(name for name in AVERAGES if name != "clipped mean")
 KEY = b"a study must be repeatable; a federation must not use a known key"
 
 
 class ByzantineEngine:
-    """The first clients of the pool send the negative of their update, scaled up."""
+    """The first clients of the pool send the negative of their update or slopes, scaled up."""
 
-    def __init__(self, inner: Serial, byzantine: int, scale: float = 10.0) -> None:
-        self._inner, self._byzantine, self._scale = inner, byzantine, scale
+    def __init__(self, inner: Serial, byzantine: int, slopes: bool, scale: float = 10.0) -> None:
+        self._inner, self._byzantine, self._slopes, self._scale = inner, byzantine, slopes, scale
 
     def run(self, jobs: Sequence[Job], message: Tensor) -> Iterator[ClientResult]:
         for result in self._inner.run(jobs, message):
             if result.job.client < self._byzantine:
-                result = result._replace(vector=message - self._scale * (result.vector - message))
+                origin = torch.zeros_like(message) if self._slopes else message
+                result = result._replace(vector=origin - self._scale * (result.vector - origin))
             yield result
 
     def close(self) -> None:
@@ -99,15 +105,17 @@ class Study:
         self.seed = seed
         self.clip = self._median_update()
 
-    def accuracy(self, byzantine: int = 0, **changes: Any) -> float:
+    def accuracy(self, byzantine: int = 0, base: LearnSettings = LEARN, **changes: Any) -> float:
         """Accuracy at the target clients, with rates learned under these settings."""
-        settings = replace(LEARN, seed=self.seed, clip=self.clip, **changes)
+        settings = replace(base, seed=self.seed, clip=self.clip, **changes)
         work = self._work(settings)
         learned = learn(
             self.model,
             self.data,
             settings,
-            engine=lambda length, dtype: ByzantineEngine(Serial(lambda: work, length, dtype), byzantine),
+            engine=lambda length, dtype: ByzantineEngine(
+                Serial(lambda: work, length, dtype), byzantine, settings.searches
+            ),
             noise_key=KEY,
         )
         return self.of(learned.rates)
@@ -116,10 +124,10 @@ class Study:
         return self.evaluator.mean_accuracy(lambda: Personalizer(self.model, rates, mode="online"))
 
     def _work(self, settings: LearnSettings) -> RatesWork:
-        begin, pool = Rates.zeros(self.model), ClientPool(self.data)
+        begin, pool = first_rates(self.model, settings, None, None), ClientPool(self.data)
         twin = Twin(self.model, begin.modules)
         # The directions are the same under every condition, so one cache serves all.
-        return RatesWork(twin, begin, pool, settings, self.cache, entropy, cross_entropy, KEY)
+        return RatesWork((twin,), begin, pool, settings, self.cache, entropy, cross_entropy, KEY)
 
     def _median_update(self) -> float:
         begin = Rates.zeros(self.model).values
@@ -136,6 +144,11 @@ class Study:
                 yield f"{share:.0%} Byzantine, {average}", self.accuracy(**_against(average, share))
         yield "clipping alone", self.accuracy(privacy="central", noise=0.0)
         yield from self._private("local")
+        yield "default learner", self.accuracy(base=SEARCH)
+        for share in SHARES:
+            for average in OF_SLOPES:
+                name = f"default learner, {share:.0%} Byzantine, {average}"
+                yield name, self.accuracy(base=SEARCH, **_against(average, share))
 
     def _private(self, privacy: str) -> Iterator[tuple[str, float]]:
         for epsilon in EPSILONS:
@@ -174,7 +187,7 @@ def print_table(path: Path) -> None:
     print("accuracy of ATP-online at new clients, %: mean over seeds (min to max)")
     for name, seeds in rows.items():
         values = seeds.values()
-        print(f"{name:28}{statistics.mean(values):>8.1f} ({min(values):.1f} to {max(values):.1f})")
+        print(f"{name:44}{statistics.mean(values):>8.1f} ({min(values):.1f} to {max(values):.1f})")
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def test_another_headline_and_further_orders(tmp_path: Path) -> None:
     shown = document.one("section", id="streams").one("table").text
     assert f"{100 * np.mean(one['orders']['recorded'][2]['balanced_accuracy']):.2f}" in shown
     text = markdown(results)
-    assert "balanced accuracy, as recorded | lost a point (of 2) | worst" in text
+    assert "balanced accuracy, as recorded | lost over a point (of 2) | worst" in text
     for place, entries in enumerate(by_order.values()):
         changes = 100 * np.subtract(entries[2]["balanced_accuracy"], entries[0]["balanced_accuracy"])
         (line,) = [line for line in text.split("\n\n")[-1].splitlines() if "atp-batch" in line]

@@ -568,6 +568,36 @@ def test_a_client_without_accuracy_does_not_disable_the_test_for_others() -> Non
     assert only.low == -math.inf
 
 
+@pytest.mark.parametrize("kind", ["mean", "median", "trimmed", "krum"])
+@pytest.mark.parametrize(
+    ("better", "worse", "shown"), [(16, 0, True), (12, 1, True), (8, 7, False), (0, 9, False)]
+)
+def test_accuracy_of_clients_most_of_which_change_alike(
+    kind: str, better: int, worse: int, shown: bool
+) -> None:
+    """Changes of one prediction, as with few samples: more than half of the clients may have the same one."""
+    population = made(31, 2, orders=0)
+    before = with_right(population.answers(zeros(population)), 5)
+    after = with_right(before, 5)
+    after.right[:better] += 1
+    after.right[better : better + worse] -= 1
+    change = accuracy_gain(before, after, Average(kind))
+    assert change is not None
+    assert (change.low > 0) == shown
+    assert change.low < change.mean < change.high
+
+
+def test_one_client_cannot_show_that_accuracy_rises() -> None:
+    """With a robust average, however large the change is that it claims."""
+    population = made(31, 2, orders=0)
+    before = with_right(population.answers(zeros(population)), 5)
+    after = with_right(before, 5)
+    after.right[0] = 10_000
+    change = accuracy_gain(before, after, Average("median"))
+    assert change is not None
+    assert change.low < 0
+
+
 def test_without_a_check_the_lowest_loss_is_returned() -> None:
     population = made()
 

@@ -171,9 +171,18 @@ def test_faults_of_what_clients_teach(change: Callable[..., object], fault: str 
         (Exam(40, -1, 25, 3.5, -1.0), "whole numbers from 0 to 40"),
         (Exam(30, 20, 35, 3.5, -1.0), "more right predictions than samples"),
         (Exam(40, 20, 25, float("inf"), -1.0), "not finite"),
+        (Exam(40, 20, 25, 401.0, -1.0), "beyond 400 predictions"),
+        (Exam(40, 20, 25, 3.5, -1e29), "beyond 400 predictions"),
+        (Exam(40, 20, 25, -3.5, -1.0), "below the lowest"),
+        (Exam(40, 20, 25, 3.5, 1.0), "below the lowest"),
     ],
 )
 def test_faults_of_exams(exam: Exam, fault: str | None) -> None:
     reply = LAYOUT.examined([exam] * len(LESSONS), 21.5)
     found = LAYOUT.fault(EXAMINE, reply, SAMPLES)
     assert found is None if fault is None else fault in str(found)
+
+
+def test_an_impossible_estimate() -> None:
+    reply = LAYOUT.examined([Exam(40, 20, 25, 3.5, -1.0)] * len(LESSONS), -1e29)
+    assert "more than 400 right predictions" in str(LAYOUT.fault(EXAMINE, reply, SAMPLES))

@@ -43,6 +43,14 @@ def test_spread_is_over_seeds_and_what_was_not_run_is_left_out() -> None:
     assert found["new clients"] == ["2", "4"]
 
 
+def test_results_of_one_recipe_are_told_apart_by_preset_and_cases() -> None:
+    one, other = results(none=(0.5,)), results(none=(0.6,))
+    one["recipe"] = other["recipe"] | {"preset": "cpu"}
+    name = one["recipe"]["name"]
+    found = cells(overview([one, other]))
+    assert found[""] == [f"`{name}` (cpu, hybrid)", f"`{name}` ({other['recipe']['preset']}, hybrid)"]
+
+
 def test_nothing_to_compare_is_an_error() -> None:
     with pytest.raises(ReportError, match="at least one results file"):
         overview([])

@@ -51,8 +51,8 @@ class TestOptions:
     order: Annotated[
         str,
         option(
-            "Order of a client's samples: iid (random), recorded, label-sorted or mixed; of all clients' in "
-            "one stream: continual, gradual, mixed-clients or recurring.",
+            "Order of a client's samples: iid (random), recorded, label-sorted or mixed; or "
+            "one stream of all clients: continual, gradual, mixed-clients or recurring.",
             complete=completion.orders,
         ),
     ] = "iid"

@@ -64,7 +64,7 @@ def picture(
     method: Annotated[str, option("Label of the method to show.")] = "atp-online",
     json: Json = False,
 ) -> None:
-    """Plot every client of the first run before and after adaptation."""
+    """Plot every client of the first seed before and after adaptation."""
     from ttpfl.report.picture import picture as draw
     from ttpfl.results.files import read_json, results_file
 

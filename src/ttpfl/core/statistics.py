@@ -97,8 +97,9 @@ def record_statistics(
 @statistics_rule(_BatchNorm)
 def batch_moments(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor] | None:
     """Mean and unbiased variance over batch and space, per channel."""
-    if _channels_are_columns(x):
-        return _moments_of_columns(x)
+    found = _moments_of_columns(x) if _channels_are_columns(x) else None
+    if found is not None and not _cancelled(*found):
+        return found
     return _moments(x, (0, *range(2, x.ndim)))
 
 
@@ -132,6 +133,11 @@ def _channels_are_columns(x: Tensor) -> bool:
 def _parts(x: Tensor) -> int:
     """Into how many parts long columns of maps can be split."""
     return x.shape[3] if x.ndim == 4 and x.numel() // x.shape[1] > LONGEST_SUM else 1
+
+
+def _cancelled(mean: Tensor, variance: Tensor) -> bool:
+    """Whether a mean is so large that the kernel's variance has lost its digits."""
+    return bool((mean.square() > 1e8 * variance).any())
 
 
 def _moments_of_columns(x: Tensor) -> tuple[Tensor, Tensor] | None:

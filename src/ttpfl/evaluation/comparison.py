@@ -62,7 +62,7 @@ def compare(
         methods: Methods with their information from source clients; names must be distinct.
         run_dir: Stores finished rows (`rows.jsonl`), so that an interrupted comparison resumes.
         workers: The number of processes; one per core if None.
-        progress: Called with the number of finished rows and of all rows.
+        progress: Called with the number of finished streams and of all streams.
 
     >>> from ttpfl import data, methods, models
     >>> population, labels, _ = data.federate("digits", shift="none", source_clients=8, target_clients=2)
@@ -119,14 +119,13 @@ def _rows(
 ) -> list[Row]:
     """A row for each client of a stream; they share its cost."""
     adapter, names = method.adapter(model, source_info), [evaluator.target[client].id for client in clients]
-    batches = evaluator.batches(clients)[0]
     try:
         metrics, seconds = evaluator.judge(clients, adapter)
     except BatchError as error:
-        reason = _model_error(model, batches) or error
+        reason = _model_error(model, evaluator.batches(clients)[0]) or error
         place = f"client {names[0]!r}" if len(names) == 1 else f"the {evaluator.order} stream of all clients"
         raise BatchError(f"{method.name} fails at {place}: {reason}") from error
-    cost = {"time": seconds / plain_seconds(model, batches), "extra_bytes": extra_bytes(adapter, model)}
+    cost = {"time": seconds / plain_seconds(model, evaluator.batches(clients)[0]), "extra_bytes": extra_bytes(adapter, model)}
     # Of a stream of several clients, a guard knows only the whole.
     guard = guarded(adapter.evidence) if len(names) == 1 else {}
     return [

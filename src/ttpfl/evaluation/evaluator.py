@@ -104,6 +104,7 @@ class Evaluator:
         if self.order in ARRANGEMENTS:
             order = torch.from_numpy(arranged(self.order, sizes, (self.seed,)))
         x = samples[0] if len(samples) == 1 else torch.cat(samples)
+        samples.clear()  # a stream of all clients may be large
         # Indexing copies, since a view would give access to the other batches.
         return [x[positions] for positions in order.split(self.batch_size)], order
 

@@ -43,7 +43,7 @@ from ttpfl.federation.guard_run import learned_guard
 from ttpfl.federation.privacy.composition import Spending
 from ttpfl.federation.privacy.mechanism import kept_key
 from ttpfl.federation.server.rate_average import check_cohort
-from ttpfl.federation.server.rate_search import NO_AGREEMENT, ONE_CLIENT, REASONS, expected_gain
+from ttpfl.federation.server.rate_search import ONE_CLIENT, REASONS, expected_gain
 from ttpfl.federation.server.rate_servers import RatesServer, SearchServer, search_of
 from ttpfl.federation.server.robust import Average
 from ttpfl.federation.settings import LearnSettings
@@ -55,6 +55,10 @@ log = logging.getLogger("ttpfl")
 NO_BOUND = (
     "no privacy bound (%s): epsilon is infinite. For a bound, start from zero rates or from rates that have "
     "one, and set noise above 0"
+)
+NOT_SHOWN = (
+    "rates of zero are returned: %d source clients do not show that adaptation helps others. More clients, or "
+    "more labelled samples of each, can show smaller gains; check=False returns the lowest loss, shown or not"
 )
 _NOT_RECORDED = ("rounds", "workers", "only", "guard")  # recorded elsewhere, or without influence
 
@@ -258,9 +262,8 @@ class RateRun:
         if result.round != search.best_round:
             rates = "later rates" if result.round else "rates"
             stopped += f"; {rates} that lower the loss further are not shown to help new clients"
-        tested = self.settings.check and (search.best_round or search.reason == NO_AGREEMENT)
-        if tested and not result.round:
-            log.warning("rates of zero are returned: source clients do not show that adaptation helps others")
+        if self.settings.check and not result.round and search.reason != ONE_CLIENT:
+            log.warning(NOT_SHOWN, len(search.plain.clients))
         checked = {
             "clients": len(result.answers.clients),
             "round": result.round,

@@ -244,8 +244,10 @@ class LearnSettings(RunSettings):
             )
         possible = chosen != SGD and self.selection not in ("params", "stats")
         if self.prior and not possible:
+            reason = f"optimizer={chosen!r}" if chosen == SGD else f"only={self.only!r}"
             raise FederationError(
-                f"prior=True is not possible with optimizer={chosen!r}, only={self.only!r}: use prior=False"
+                f"prior=True is not possible with {reason}: use prior=False, or the trust-region method with "
+                "all modules"
             )
         completed = {
             "optimizer": chosen,

@@ -37,7 +37,7 @@ class _ATP(Method):
         if self.guard and rates.guard is None and bool(rates.values.any()):
             raise MethodError(
                 f"{self.name} with guard=True needs rates with a guard: learn them with learn.guard = true "
-                "in a recipe, or ttpfl learn --guard"
+                "in a recipe, or ttpfl learn --guard, from at least four source clients"
             )
         decay = getattr(self, "decay", None)
         return Personalized(Personalizer(model, rates, self.mode, decay=decay, guard=self.guard))

@@ -5,6 +5,7 @@ from statistics import fmean
 
 from ttpfl.errors import ReportError
 from ttpfl.evaluation.summary import BASELINE, Spread
+from ttpfl.report.numbers import listed
 from ttpfl.report.study import Study, study
 from ttpfl.report.tables import table
 from ttpfl.results.comparison import Comparison
@@ -23,7 +24,7 @@ def overview(all_results: Sequence[object]) -> str:
     studies = [study(results) for results in all_results]
     if not studies:
         raise ReportError("an overview needs at least one results file")
-    names = [f"`{one.results['recipe']['name']}`" for one in studies]
+    names = _names(studies)
     rows = [
         ["no adaptation", *(_cell(one, BASELINE) for one in studies)],
         ["strongest baseline", *(_strongest(one) for one in studies)],
@@ -34,6 +35,23 @@ def overview(all_results: Sequence[object]) -> str:
         ["… that ATP / ATP-plus harms", *(f"{_harmed(one, ATP)} / {_harmed(one, PLUS)}" for one in studies)],
     ]
     return table(["", *names], rows)
+
+
+def _names(studies: Sequence[Study]) -> list[str]:
+    """The recipes' names; those of several results of one recipe with their presets and cases."""
+    names = [one.results["recipe"]["name"] for one in studies]
+    return [
+        f"`{name}`" if names.count(name) == 1 else f"`{name}` ({listed(_preset(one), *_cases(one))})"
+        for name, one in zip(names, studies, strict=True)
+    ]
+
+
+def _cases(study: Study) -> list[str]:
+    return [case.name for case in study.cases]
+
+
+def _preset(study: Study) -> str:
+    return str(study.results["recipe"]["preset"])
 
 
 def spread(study: Study, label: str) -> Spread:

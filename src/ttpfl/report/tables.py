@@ -72,7 +72,7 @@ def _in_all_orders(study: Study) -> str:
     clients = sum(len(run["clients"]) for run in next(iter(runs.values())))
     header = ["method"]
     for order in runs:
-        header += [f"{study.metric}, {ORDERS.get(order, order)}", f"lost a point (of {clients})", "worst"]
+        header += [f"{study.metric}, {ORDERS.get(order, order)}", f"lost over a point (of {clients})", "worst"]
     rows = [
         [label, *(cell for order in runs for cell in _together(runs[order], label))] for label in study.common
     ]
@@ -84,7 +84,7 @@ def _together(runs: list[Run], label: str) -> list[str]:
     average, changed = plain(mean(runs, label)), changes(runs, label)
     if not changed:
         return [average, "", ""]
-    return [average, str(sum(change < -1 for change in changed)), signed(min(changed))]
+    return [average, str(sum(round(change, 6) < -1 for change in changed)), signed(min(changed))]
 
 
 def _line(cells: Iterable[str]) -> str:

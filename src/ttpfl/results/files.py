@@ -156,6 +156,8 @@ def _check_run(run: Run, place: str) -> None:
         for name, column in entry.get("guard", {}).items():
             if len(cast(list[Any], column)) != clients:
                 raise ReportError(f"{place}: {name} of the guard of {entry['label']} is not for all clients")
+            if not all(value is not None and math.isfinite(value) for value in cast(list[Any], column)):
+                raise ReportError(f"{place}: {name} of the guard of {entry['label']} is not always a number")
         for value in columns.get(run.get("headline", "accuracy"), [None]):
             if value is None or not 0 <= value <= 1:  # also NaN
                 raise ReportError(f"{place}: an accuracy of {entry['label']} is {value}, not in 0 to 1")

@@ -17,6 +17,8 @@ FOLDS = 5
 TEACH, EXAMINE = 0, 1
 """Numbers of the rounds."""
 _PER_LESSON = 5
+_LARGEST_ESTIMATE = 10.0
+"""Limit of an estimate per sample, which is at most about 1: it is linear, so it may overshoot."""
 
 
 class Exam(NamedTuple):
@@ -87,12 +89,17 @@ class GuardVector(NamedTuple):
             if bool((extremes < 0).any()):
                 return "it has a negative norm or size"
             return _fault(gain, len(LESSONS) * samples) or _fault(right, samples)
-        exams, _ = self.read_examined(reply)
+        exams, estimated_right = self.read_examined(reply)
         counts = [number for exam in exams for number in exam[:3]]
         if any(number != int(number) or not 0 <= number <= samples for number in counts):
             return f"it has counts that are not whole numbers from 0 to {samples}"
         if any(max(exam.plain_right, exam.adapted_right) > exam.samples for exam in exams):
             return "it has more right predictions than samples"
+        most = _LARGEST_ESTIMATE * samples
+        if any(not -most <= exam.lowest <= min(0.0, exam.gained) <= exam.gained <= most for exam in exams):
+            return f"it has estimated gains beyond {most:g} predictions, or below the lowest of the stream"
+        if abs(estimated_right) > most:
+            return f"it has an estimate of more than {most:g} right predictions"
         return None
 
     def _padded(self, vector: Tensor) -> Tensor:

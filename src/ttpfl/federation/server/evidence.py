@@ -53,7 +53,9 @@ def loss_gain(region: Region, plain: Answers, answers: Answers, average: Average
 def accuracy_gain(plain: Answers, answers: Answers, average: Average) -> Change | None:
     """By how much rates raise the accuracy; None if no client has one.
 
-    A client that leaves it out has no say, so that it cannot disable the test for the others.
+    A client that leaves it out has no say, so that it cannot disable the test for the others. With a robust
+    average, every client has the same say: it is better (1), worse (-1) or the same (0). Robust estimates of
+    the spread would be zero, since many clients have exactly the same change.
     """
     before, after = plain.of(answers.clients), answers.of(plain.clients)
     known = (before.right != UNKNOWN) & (after.right != UNKNOWN)
@@ -62,6 +64,8 @@ def accuracy_gain(plain: Answers, answers: Answers, average: Average) -> Change 
     changes = (after.right / after.samples - before.right / before.samples)[known]
     if len(changes) < max(2, average.fewest):
         return Change(0.0, -math.inf, math.inf, len(changes))
+    if average.kind != "mean":
+        return _change(changes.double().sign(), Average("mean"))
     return _change(changes.double(), average)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.rates import Rates
+from ttpfl.errors import FederationError
 from ttpfl.federation.server.agreement import proposed
 from ttpfl.federation.server.answers import Answers
 from ttpfl.federation.server.evidence import Change, loss_gain, shown_to_help
@@ -92,6 +93,8 @@ class RateSearch:
 
 def restored(tensors: dict[str, Tensor]) -> RateSearch:
     """The search that `RateSearch.tensors` described."""
+    if "gain" not in tensors:
+        raise FederationError("the checkpoint is of an earlier version of ttpfl: begin the run again")
     radius, first_radius, measured, predicted, *counts = tensors["numbers"].tolist()
     plain, best, last = (
         Answers(*(tensors[f"{name}.{part}"] for part in Answers._fields))
