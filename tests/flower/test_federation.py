@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tests.helpers.flower.in_process import NAMES, largest_difference
 from tests.helpers.flower.real_federation import (
+    SEARCH,
     audit,
     federation_of_digits,
     history,
@@ -14,16 +15,14 @@ from ttpfl.core.rates import Rates
 from ttpfl.federation import LearnSettings
 from ttpfl.flower import loopback
 
-SEARCH = ("--optimizer", "trust-region", "--rounds", "4", "--no-check")
-
 
 def test_rates_learned_over_real_sites_are_the_local_ones(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with federation_of_digits(tmp_path / "trial") as federation:
         assert set(loopback.status(federation)) == {"superlink", *NAMES}
-        done = learn_over(federation, out, *SEARCH)
+        done = learn_over(federation, out, *SEARCH, "--rounds", "4")
         assert done.returncode == 0, done.stderr
-        again = learn_over(federation, out, *SEARCH)
+        again = learn_over(federation, out, *SEARCH, "--rounds", "4")
         assert again.returncode == 1
         assert "already has a run: resume it" in again.stderr
     found = Rates.load(out / "rates.safetensors")

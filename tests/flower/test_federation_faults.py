@@ -14,9 +14,11 @@ from flwr.proto.control_pb2 import RegisterNodeRequest, UnregisterNodeRequest
 from tests.helpers.flower.in_process import largest_difference
 from tests.helpers.flower.real_federation import (
     PATIENCE,
+    SEARCH,
     federation_of_digits,
     history,
     learn_over,
+    learned_here,
     local_rates,
     processes_below,
     started,
@@ -24,6 +26,7 @@ from tests.helpers.flower.real_federation import (
     until,
 )
 from ttpfl.core.rates import Rates
+from ttpfl.federation import LearnSettings
 from ttpfl.flower import control, loopback
 from ttpfl.flower.certificates import make_authority, make_node_key
 from ttpfl.flower.create import free_port
@@ -61,7 +64,7 @@ def test_a_killed_site_is_left_out_and_takes_part_again(federation: Federation, 
 
 def test_the_server_app_and_the_superlink_may_be_killed(federation: Federation, tmp_path: Path) -> None:
     before = tasks(federation, "north", 1)
-    with started(federation, tmp_path, "--rounds", "3") as run:
+    with started(federation, tmp_path, *SEARCH, "--rounds", "4") as run:
         until(lambda: tasks(federation, "north", 1) > before or run.poll() is not None)
         # Sent and not yet aggregated: now the superlink dies, and with it its server app.
         loopback.stop(federation, loopback.SERVER, signal.SIGKILL)
@@ -72,7 +75,8 @@ def test_the_server_app_and_the_superlink_may_be_killed(federation: Federation, 
             os.kill(pid, signal.SIGKILL)
         _, words = run.communicate(timeout=PATIENCE)
     assert run.returncode == 0, words
-    _check_as_undisturbed(federation, tmp_path, rounds=3)
+    settings = LearnSettings(rounds=4, batch_size=6, workers=0, check=False)
+    _check_as_undisturbed(federation, tmp_path, 4, learned_here(federation, settings).rates)
 
 
 def test_an_interrupted_command_stops_its_run_and_goes_on(federation: Federation, tmp_path: Path) -> None:
@@ -102,11 +106,12 @@ def _server_apps(federation: Federation) -> list[int]:
     return [pid for pid, words in processes_below(federation.home).items() if "server_process" in words]
 
 
-def _check_as_undisturbed(federation: Federation, out: Path, rounds: int) -> None:
+def _check_as_undisturbed(federation: Federation, out: Path, rounds: int, local: Rates | None = None) -> None:
     assert [(record["round"], record["failed"]) for record in history(out)] == [
         (i, []) for i in range(rounds)
     ]
-    found, local = Rates.load(out / "rates.safetensors"), local_rates(federation, rounds)
+    found, local = Rates.load(out / "rates.safetensors"), local or local_rates(federation, rounds)
+    assert local.values.any()
     assert largest_difference(found.values, local.values) < 1e-6
 
 

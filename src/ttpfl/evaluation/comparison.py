@@ -125,7 +125,8 @@ def _rows(
         reason = _model_error(model, evaluator.batches(clients)[0]) or error
         place = f"client {names[0]!r}" if len(names) == 1 else f"the {evaluator.order} stream of all clients"
         raise BatchError(f"{method.name} fails at {place}: {reason}") from error
-    cost = {"time": seconds / plain_seconds(model, evaluator.batches(clients)[0]), "extra_bytes": extra_bytes(adapter, model)}
+    plain = plain_seconds(model, evaluator.batches(clients)[0])
+    cost = {"time": seconds / plain, "extra_bytes": extra_bytes(adapter, model)}
     # Of a stream of several clients, a guard knows only the whole.
     guard = guarded(adapter.evidence) if len(names) == 1 else {}
     return [

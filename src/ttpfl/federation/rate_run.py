@@ -57,8 +57,9 @@ NO_BOUND = (
     "one, and set noise above 0"
 )
 NOT_SHOWN = (
-    "rates of zero are returned: %d source clients do not show that adaptation helps others. More clients, or "
-    "more labelled samples of each, can show smaller gains; check=False returns the lowest loss, shown or not"
+    "rates of zero are returned: %d source clients do not show that adaptation helps others. More clients, "
+    "or more labelled samples of each, can show smaller gains; check=False returns the rates with the lowest "
+    "loss in any case"
 )
 _NOT_RECORDED = ("rounds", "workers", "only", "guard")  # recorded elsewhere, or without influence
 

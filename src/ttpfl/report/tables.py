@@ -72,7 +72,8 @@ def _in_all_orders(study: Study) -> str:
     clients = sum(len(run["clients"]) for run in next(iter(runs.values())))
     header = ["method"]
     for order in runs:
-        header += [f"{study.metric}, {ORDERS.get(order, order)}", f"lost over a point (of {clients})", "worst"]
+        lost = f"lost over a point (of {clients})"
+        header += [f"{study.metric}, {ORDERS.get(order, order)}", lost, "worst"]
     rows = [
         [label, *(cell for order in runs for cell in _together(runs[order], label))] for label in study.common
     ]

@@ -57,7 +57,8 @@ def _in_orders(study: Study) -> Iterator[Table | str]:
     yield from tables
     words = f"{capital(study.metric)}, mean over all clients, with their samples in several orders. Harmed: "
     yield fill(
-        words + "clients that lose accuracy. Worst: the largest loss of a client, or the smallest gain.", WIDTH - 1
+        words + "clients that lose accuracy. Worst: the largest loss of a client, or the smallest gain.",
+        WIDTH - 1,
     )
 
 

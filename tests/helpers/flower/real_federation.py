@@ -54,6 +54,9 @@ def connected(
         assert processes_below(home) == {}
 
 
+SEARCH = ("--optimizer", "trust-region", "--no-check")
+
+
 def command(federation: Federation, out: Path, *more: str) -> list[str]:
     """`ttpfl learn` over the federation, with time enough for a site on a machine that is busy.
 
