@@ -44,7 +44,7 @@ def write(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     """Write JSON with a checksum atomically, and return its content."""
     sealed_content = sealed(content)
     with written_in_one_step(path) as file:
-        file.write(json.dumps(sealed_content).encode())
+        file.write(json.dumps(sealed_content, separators=(",", ":")).encode())
     return sealed_content
 
 
