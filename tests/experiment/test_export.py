@@ -209,7 +209,7 @@ def test_damage_is_noticed(made: Path, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"export.json does not exist"):
         used(changed(INDEX, None))
     with pytest.raises(ReportError, match=r"export.json is damaged"):
-        used(changed(INDEX, index.replace(b'"seconds": ', b'"seconds": 1', 1)))
+        used(changed(INDEX, index.replace(b'"seconds":', b'"seconds":1', 1)))
 
 
 @pytest.mark.parametrize("file", ["../model.safetensors", "/etc/passwd", "a\\b", ""])

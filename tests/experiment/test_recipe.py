@@ -35,6 +35,8 @@ NOT_OF_THE_PAPER = (
     "plus-swap-digits",
     "spoken-digits",
 )
+THREE_SEEDS = ("har-persons", "heart-hospitals", "plus-digits", "plus-swap-digits", "spoken-digits")
+"""They take at most an hour."""
 BESIDE_THE_PAPERS_ATP = ("plus-cifar10-cnn", "plus-digits", "plus-swap-cnn", "plus-swap-digits")
 """Recipes that compare other ways to learn rates with the paper's, in every preset."""
 SMALL = """
@@ -456,7 +458,7 @@ def test_rates_are_learned_as_in_the_paper_only_in_the_preset_of_this_name(name:
 @pytest.mark.parametrize("name", recipes.names())
 def test_seeds_are_five_as_in_the_paper_and_one_on_two_cores(name: str) -> None:
     of_paper = read(name).compares and name not in NOT_OF_THE_PAPER
-    cheap = name in {"heart-hospitals", "plus-digits", "plus-swap-digits"}  # three seeds take minutes
+    cheap = name in THREE_SEEDS
     assert len(read(name).seeds) == (5 if of_paper else 3 if cheap else 1)
     if of_paper:
         assert len(read(name, "cpu").seeds) == 1
