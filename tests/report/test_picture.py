@@ -10,13 +10,15 @@ from ttpfl.errors import ReportError
 from ttpfl.report.picture import GAIN, HARM, picture
 
 ROOT = Path(__file__).resolve().parents[2]
+PERSONS = json.loads((ROOT / "results" / "har-persons.json").read_text())
 DEMO = json.loads((ROOT / "results" / "demo.json").read_text())
 
 
 def test_the_committed_picture_is_made_from_the_results() -> None:
     committed = (ROOT / "docs" / "images" / "clients.svg").read_text("utf-8")
-    command = "ttpfl results picture results/demo.json --out docs/images/clients.svg"
-    assert committed == picture(DEMO) + "\n", f"run: {command}"
+    options = "--method atp-plus-online --out docs/images/clients.svg"
+    found = picture(PERSONS, "atp-plus-online")
+    assert committed == found + "\n", f"run: ttpfl results picture results/har-persons.json {options}"
 
 
 def test_every_client_has_a_dot_where_its_accuracy_is() -> None:
@@ -41,7 +43,9 @@ def test_a_method_that_was_not_run_is_named() -> None:
 
 def test_cases_with_clients_of_their_own_are_drawn_together() -> None:
     """Thirty persons in five folds; where cases share clients, the first case alone."""
-    persons = json.loads((ROOT / "results" / "har-persons.json").read_text())
-    assert "at 30 new clients" in picture(persons)
+    found = picture(PERSONS)
+    assert "at 30 new clients" in found
+    names = {text.text for text in ET.fromstring(found).iter("{http://www.w3.org/2000/svg}text")}
+    assert {client["id"] for run in PERSONS["runs"] for client in run["clients"]} <= names
     shifts = json.loads((ROOT / "results" / "table5-cifar10-cnn-cpu.json").read_text())
     assert "at 60 new clients" in picture(shifts)

@@ -17,6 +17,7 @@ from ttpfl.results.schema import HEADLINES, Results, Run
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 340, 54, 64, 52
 TEXT, GRID, GAIN, HARM = "#7a838d", "#8b949e", "#2a8fd6", "#d9702a"
+LETTER = 7.5  # its width, at most
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', Arial, sans-serif"
 
 
@@ -37,8 +38,8 @@ def picture(results: object, method: str = "atp-online") -> Html:
         element("text", title, x=LEFT, y=20, font_size=15, font_weight=600),
         _legend(method, harmed),
         _axis(scale),
-        _clients(scale, before, after),
-        element("text", "number of the new client", x="50%", y=HEIGHT - 8, text_anchor="middle"),
+        _clients(scale, _names(runs), before, after),
+        element("text", "new client", x="50%", y=HEIGHT - 8, text_anchor="middle"),
         xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img",
         font_family=FONT, font_size=13, fill=TEXT,
     )  # fmt: skip
@@ -67,13 +68,14 @@ def _mean(values: list[float]) -> str:
 
 
 def _legend(method: str, harmed: int) -> Iterator[Node]:
-    for x, text, mark in (
-        (LEFT, "no adaptation", _ring(LEFT + 6, 42)),
-        (LEFT + 130, f"{method}, better", _dot(LEFT + 136, 42, GAIN)),
-        (LEFT + 290, f"{method}, worse ({harmed})", _dot(LEFT + 296, 42, HARM)),
+    x = LEFT + 6
+    for text, mark in (
+        ("no adaptation", _ring(0, 42)),
+        (f"{method}, better", _dot(0, 42, GAIN)),
+        (f"{method}, worse ({harmed})", _dot(0, 42, HARM)),
     ):
-        yield mark
-        yield element("text", text, x=x + 18, y=46)
+        yield element("g", mark, element("text", text, x=12, y=46), transform=f"translate({x:g})")
+        x += 36 + LETTER * len(text)
 
 
 def _axis(scale: Scale) -> Iterator[Node]:
@@ -83,7 +85,14 @@ def _axis(scale: Scale) -> Iterator[Node]:
         yield element("text", f"{tick:g} %", x=LEFT - 8, y=y + 4, text_anchor="end")
 
 
-def _clients(scale: Scale, before: list[float], after: list[float]) -> Iterator[Node]:
+def _names(runs: list[Run]) -> list[str]:
+    """The clients' names, without what generated ones have in common; their numbers if there is no room."""
+    names = [client["id"].removeprefix("target-") for run in runs for client in run["clients"]]
+    room = (WIDTH - LEFT) / len(names) / LETTER
+    return names if max(map(len, names)) < room else [str(number) for number in range(len(names))]
+
+
+def _clients(scale: Scale, names: list[str], before: list[float], after: list[float]) -> Iterator[Node]:
     for place, number in enumerate(sorted(range(len(before)), key=before.__getitem__)):
         x = LEFT + (place + 0.5) * (WIDTH - LEFT) / len(before)
         low, high = _y(scale, before[number]), _y(scale, after[number])
@@ -91,7 +100,7 @@ def _clients(scale: Scale, before: list[float], after: list[float]) -> Iterator[
         yield element("line", x1=x, x2=x, y1=low, y2=high, stroke=colour, stroke_width=2.5)
         yield _ring(x, low)
         yield _dot(x, high, colour)
-        yield element("text", str(number), x=x, y=HEIGHT - BOTTOM + 22, text_anchor="middle")
+        yield element("text", names[number], x=x, y=HEIGHT - BOTTOM + 22, text_anchor="middle")
 
 
 def _y(scale: Scale, value: float) -> float:
