@@ -35,7 +35,7 @@ NOT_OF_THE_PAPER = (
     "plus-swap-digits",
     "spoken-digits",
 )
-THREE_SEEDS = ("har-persons", "heart-hospitals", "plus-digits", "plus-swap-digits", "spoken-digits")
+THREE_SEEDS = ("har-persons", "heart-hospitals", "plus-digits", "plus-swap-digits")
 """They take at most an hour."""
 BESIDE_THE_PAPERS_ATP = ("plus-cifar10-cnn", "plus-digits", "plus-swap-cnn", "plus-swap-digits")
 """Recipes that compare other ways to learn rates with the paper's, in every preset."""
