@@ -49,9 +49,10 @@ def predict_samples(
         samples = _samples(Path(path), signature)
         for start in range(0, len(samples), batch_size):
             part = samples[start : start + batch_size]
-            names = [f"{fspath(path)}#{start + number}" for number in range(len(part))]
+            numbers = range(start, start + len(part))
+            names = [f"{fspath(path)}#{number}" for number in numbers]
             with noted(f"in {fspath(path)}, from sample {start}"):
-                logits = check_finite(predictor(as_input(part, signature)))
+                logits = check_finite(predictor(as_input(part, signature, numbers)))
             yield from predictions(logits, names, signature)
 
 

@@ -201,7 +201,7 @@ def test_values_that_are_not_finite(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"source client '1' has NaN or Inf: .*missing='mean'"):
         federate("arrays", data_dir=tmp_path, held_out="2", split="recorded")
     population = federate("arrays", data_dir=tmp_path, held_out="1").population
-    with pytest.raises(DataError, match="sample 0 has NaN or Inf") as error:
+    with pytest.raises(DataError, match=r"sample 0 has NaN or Inf \(channel 1\)") as error:
         next(population.target[0].stream(20))
     assert "at client '1'" in error.value.__notes__
     options = {"missing": "mean"}
@@ -293,22 +293,28 @@ def test_a_table_with_sites(tmp_path: Path) -> None:
         ("site,label,a\nx,0,high\n", {}, "column 'a' of .* has 'high' in row 1, which is no number"),
         ("site,label,a\nx,0\n", {}, "row 1 of .* has 2 cells instead of 3"),
         ("site,label,a,a\nx,0,1,2\n", {}, "has two columns 'a'"),
-        ("site,label,a\nx,0,1\n", {"classes": ["1", "2"]}, "unknown label '0' in table.csv"),
+        ("site,label,a\nx,0,1\n", {"classes": ["1", "2"]}, "unknown label '0' in row 1 of table.csv"),
         ("site,label,a\nx,0,1\n", {"features": ["b"]}, "unknown feature column 'b'"),
         ("site,label,a\nx,0,\xff\n", {}, "is not UTF-8"),
+        ("site;label;a\nx;0;1\n", {}, "has semicolons between its cells: separate them by commas"),
+        ("site,label,a\nx,0,1\n,1,2\n", {}, "row 2 of .* has no site"),
+        ("site,label,a\nx,0,inf\n", {}, "has 'inf' in row 1, which is no number"),
+        ("PAR1\x15\x04", {}, "is a Parquet file: save it as CSV"),
+        ("site,label,a\nx,,1\n", {}, "no client has labels"),
+        ("site,label,a\nx,0,1\nx,1,2\n", {}, "one client with labels: at least two"),
     ],
 )
 def test_bad_tables_are_named(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
     (tmp_path / "table.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match=message):
-        load("table", tmp_path, **options)
+        federate("table", data_dir=tmp_path, options=options)
 
 
 def test_empty_cells_are_missing_values(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("site,label,a,b\nx,0,1,5\nx,1,?,6\nx,0,3,7\ny,1,,8\n")
     population = federate("table", data_dir=tmp_path, options={"missing": "mean"}, held_out="y").population
     assert population.target[0].tensor(np.array([0]))[0, 0] == 0
-    with pytest.raises(DataError, match="NaN or Inf"):
+    with pytest.raises(DataError, match=r"column 'a' of .*table.csv is empty in row 2: .*missing=mean"):
         federate("table", data_dir=tmp_path, held_out="y", split="recorded")
 
 

@@ -47,7 +47,11 @@ def read_recording(path: Path) -> Recording:
         )
     y = arrays.get("y", np.full(count, UNKNOWN))
     if y.dtype.kind not in "iu" or y.shape != (count,):
-        raise DataError(f"y in {path} is {y.dtype} {y.shape}; it must be {count} integers, one per sample")
+        named = y.dtype.kind in "UO"
+        advice = ": classes, y = np.unique(y, return_inverse=True) numbers names" if named else ""
+        raise DataError(
+            f"y in {path} is {y.dtype} {y.shape}; it must be {count} integers, one per sample{advice}"
+        )
     client = arrays.get("client")
     if client is not None and (client.dtype.kind not in "iuU" or client.shape != (count,)):
         raise DataError(

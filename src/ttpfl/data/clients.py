@@ -55,7 +55,7 @@ class Client(Described):
     def tensor(self, ids: Ids) -> Tensor:
         """The samples `ids`, normalised for a network."""
         with noted(f"at client {self.id!r}"):
-            return as_input(self.take(ids), self.info)
+            return as_input(self.take(ids), self.info, ids.tolist())
 
 
 @dataclass(frozen=True, eq=False)

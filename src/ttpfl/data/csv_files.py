@@ -25,7 +25,10 @@ class Table(NamedTuple):
 
     def text(self, name: str, option: str) -> list[str]:
         """The cells of a column that the user names with an option."""
-        check_known(f"{option} column", name, self.columns, DataError, f"of {self.path.name}")
+        if len(self.columns) == 1 and ";" in next(iter(self.columns)):
+            raise DataError(f"{self.path} has semicolons between its cells: separate them by commas")
+        where = f"of {self.path.name} (name it with the option {option})"
+        check_known(f"{option} column", name, self.columns, DataError, where)
         return self.columns[name]
 
     def numbers(self, names: Sequence[str]) -> NDArray[np.float32]:
@@ -38,7 +41,10 @@ class Table(NamedTuple):
         values = []
         for row, cell in enumerate(self.columns[name]):
             try:
-                values.append(np.nan if cell in EMPTY else float(cell))
+                value = np.nan if cell in EMPTY else float(cell)
+                if np.isinf(value):
+                    raise ValueError
+                values.append(value)
             except ValueError:
                 raise DataError(
                     f"column {name!r} of {self.path} has {cell!r:.40} in row {row + 1}, which is no number: "
@@ -50,6 +56,8 @@ class Table(NamedTuple):
 def read_csv(path: Path, names: Sequence[str] | None = None) -> Table:
     """Read a CSV file whose first line has the names of the columns, unless `names` are given."""
     content = read_bytes(path, ARRAYS)
+    if content.startswith(b"PAR1"):
+        raise DataError(f"{path} is a Parquet file: save it as CSV, or its columns as an npz file")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -106,6 +106,10 @@ def _fold(names: Sequence[str], folds: int, fold: int) -> list[str]:
     >>> [len(_fold(list("abcdefg"), 3, fold)) for fold in range(3)]
     [3, 2, 2]
     """
+    if not names:
+        raise DataError("no client has labels: add them (the array y, or a column of labels)")
+    if len(names) == 1:
+        raise DataError("there is one client with labels: at least two are needed, to hold one out")
     if len(names) < folds:
         raise DataError(f"folds is {folds}, but only {len(names)} clients have labels: use fewer")
     order = np.random.default_rng(_FOLDS).permutation(len(names))

@@ -1,7 +1,7 @@
 """Stored samples of any shape and type as inputs of a network, normalised by source clients alone."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -79,9 +79,13 @@ class InputFormat(Protocol):
     def missing(self) -> str:
         """What NaN means."""
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns of a table."""
 
-def as_input(samples: NDArray[Any], info: InputFormat) -> Tensor:
-    """Normalised samples for a network.
+
+def as_input(samples: NDArray[Any], info: InputFormat, numbers: Sequence[int] | None = None) -> Tensor:
+    """Normalised samples for a network. `numbers` are theirs in errors, by default from 0.
 
     >>> from ttpfl.data.client_arrays import own_info
     >>> from dataclasses import replace
@@ -91,15 +95,17 @@ def as_input(samples: NDArray[Any], info: InputFormat) -> Tensor:
     """
     if not info.shape:
         return as_tensor(samples, info.mean, info.std)
-    mean, std = (
-        np.array(numbers).reshape(-1, *[1] * (samples.ndim - 2)) for numbers in (info.mean, info.std)
-    )
+    mean, std = (np.array(each).reshape(-1, *[1] * (samples.ndim - 2)) for each in (info.mean, info.std))
     values = (samples * np.float64(info.scale) - mean) / std
     if info.missing == "mean":
         np.nan_to_num(values, copy=False, nan=0.0)
-    elif not np.isfinite(values).all():
-        wrong = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))[0])
-        raise DataError(f"sample {wrong} has NaN or Inf: correct it, or pass missing='mean' if it is unknown")
+    if not np.isfinite(values).all():
+        row, channel = np.argwhere(~np.isfinite(values))[0, :2].tolist()
+        number = row if numbers is None else numbers[row]
+        place = f"feature {info.features[channel]!r}" if info.features else f"channel {channel}"
+        raise DataError(
+            f"sample {number} has NaN or Inf ({place}): correct it, or pass missing='mean' if NaN is unknown"
+        )
     return torch.from_numpy(values.astype(np.float32))
 
 

@@ -68,7 +68,7 @@ def _mean(values: list[float]) -> str:
 
 
 def _legend(method: str, harmed: int) -> Iterator[Node]:
-    x = LEFT + 6
+    x = LEFT + 6.0
     for text, mark in (
         ("no adaptation", _ring(0, 42)),
         (f"{method}, better", _dot(0, 42, GAIN)),

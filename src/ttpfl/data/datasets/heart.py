@@ -17,6 +17,8 @@ FEATURES = (
     "age", "sex", "cp", "trestbps", "chol", "fbs", "restecg",
     "thalach", "exang", "oldpeak", "slope", "ca", "thal",
 )  # fmt: skip
+NEVER_ZERO = ("trestbps", "chol")
+"""Of a living patient. Cholesterol is 0 instead of empty for all of Switzerland and a quarter of VA."""
 LABEL = "num"  # 0 without disease, 1 to 4 with it
 
 HEART = DatasetInfo(
@@ -57,4 +59,8 @@ def _patients(table: Table) -> ClientData:
     labels = table.numbers([LABEL])[:, 0]
     if np.isnan(labels).any():
         raise DataError(f"{table.path} has a patient without a diagnosis: get it again")
-    return ClientData(table.numbers(FEATURES), (labels > 0).astype(np.int64))
+    values = table.numbers(FEATURES)
+    for name in NEVER_ZERO:
+        column = values[:, FEATURES.index(name)]
+        column[column == 0] = np.nan
+    return ClientData(values, (labels > 0).astype(np.int64))

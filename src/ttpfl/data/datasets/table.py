@@ -11,7 +11,7 @@ from ttpfl.data.natural_clients import UNKNOWN, NaturalClients, by_client
 from ttpfl.data.option_types import FileName, Missing, Name, Names
 from ttpfl.data.registry import dataset
 from ttpfl.errors import DataError, DataMissingError
-from ttpfl.util.settings_kit import find
+from ttpfl.util.settings_kit import check_known
 
 FILE = "table.csv"
 
@@ -52,10 +52,23 @@ def table(
     names = list(features) if features else [name for name in rows.columns if name not in (site, label)]
     if not names:
         raise DataError(f"{path} has no features, only {site} and {label}: add a column of numbers")
+    if "" in sites:
+        row = sites.index("") + 1
+        raise DataError(f"row {row} of {path} has no {site}: fill it in, or leave the row out")
+    values = rows.numbers(names)
+    if missing == "error" and np.isnan(values).any():
+        row, column = np.argwhere(np.isnan(values))[0].tolist()
+        raise DataError(
+            f"column {names[column]!r} of {path} is empty in row {row + 1}: fill it in, or pass the option "
+            "missing=mean"
+        )
     known = tuple(classes) if classes else _sorted({text for text in labels if text not in EMPTY})
     numbers = {name: number for number, name in enumerate(known)} | dict.fromkeys(EMPTY, UNKNOWN)
-    y = np.array([find("label", text, numbers, DataError, f"in {path.name}") for text in labels], np.int64)
-    clients = by_client(rows.numbers(names), y, np.array(sites))
+    for row, text in enumerate(labels, start=1):
+        if text not in numbers:
+            check_known("label", text, known, DataError, f"in row {row} of {path.name}")
+    y = np.array([numbers[text] for text in labels], np.int64)
+    clients = by_client(values, y, np.array(sites))
     info = replace(TABLE, missing=missing, features=tuple(names))
     return NaturalClients(clients, completed(info, clients.values(), known))
 
