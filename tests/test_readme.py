@@ -4,6 +4,7 @@ In every page, blocks marked `python` and `console` run in their order, in one n
 Those marked `sh` do not run; but everywhere, also in the text, a `ttpfl` command must be one that there is.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from html.parser import HTMLParser
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from typer.testing import CliRunner
 
 from tests.helpers.pages import ROOT, blocks, commands
 from ttpfl.cli import app
+from ttpfl.core.rates import Rates
 from ttpfl.experiment.recipe import names
 from ttpfl.methods import base
 
@@ -34,13 +37,17 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if any(kind in ("python", "console") for kind, _ in blocks(p))], ids=name
-)
-def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory. A page may register methods of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(base, "_methods", dict(base._methods))  # a page may register its own
+    monkeypatch.setattr(base, "_methods", dict(base._methods))
+    return tmp_path
+
+
+def run_page(page: Path) -> dict[str, Any]:
+    """Run everything that a page shows, and return what its Python blocks defined."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for kind, block in blocks(page):
         if kind == "python":
@@ -52,9 +59,28 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
                 assert result.exit_code == 0, (words, result.output)
                 if target is not None:
                     Path(target).write_text(result.stdout)
-    rates = tmp_path / "rates.safetensors"
+    return names
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(kind in ("python", "console") for kind, _ in blocks(p))], ids=name
+)
+def test_what_a_page_shows_runs(page: Path, folder: Path) -> None:
+    run_page(page)
+    rates = folder / "rates.safetensors"
     assert rates.exists() == (page.name == "README.md")
     assert not rates.exists() or rates.stat().st_size < 10_000  # a few kB, as it says
+
+
+def test_the_tutorial_about_tables_personalises(folder: Path) -> None:
+    """On the command line and in Python, with rates that were shown to help."""
+    names = run_page(ROOT / "docs/tutorials/own-table.md")
+    assert names["personal"].health.batches == 3
+    assert names["personal"].health.smoothed.change_norm > 0
+    assert Rates.load(folder / "rates" / "rates.safetensors").values.any()
+    runs = json.loads((folder / "comparison" / "results.json").read_text())["runs"]
+    means = {entry["label"]: fmean(entry["accuracy"]) for entry in runs[0]["entries"]}
+    assert means["atp-batch"] > means["none"] + 0.02
 
 
 def mentioned(page: Path) -> Iterator[list[str]]:

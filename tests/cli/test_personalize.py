@@ -96,6 +96,13 @@ def test_it_adapts_as_the_personalizer_does(
         check(answers(run("pictures", "--rates", "r.safetensors", *BATCH)), expected)
 
 
+def test_rates_of_zero_are_announced(place: Path, model: nn.Module) -> None:
+    ttpfl.Rates.zeros(model).save(place / "zeros.safetensors")
+    found = run("pictures", "--rates", "zeros.safetensors", *BATCH)
+    assert "all rates in zeros.safetensors are zero, so the plain model answers" in found.stderr
+    assert "are zero" not in run("pictures", "--rates", "r.safetensors", *BATCH).stderr
+
+
 def test_without_rates_nothing_adapts(place: Path, model: nn.Module) -> None:
     found = answers(run("pictures", "--probabilities", *BATCH))
     check(found, by_hand(model))

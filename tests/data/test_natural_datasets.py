@@ -259,6 +259,13 @@ def test_heart(tmp_path: Path) -> None:
     assert [client.y.tolist() for client in data.clients.values()] == [[0, int(n > 0), 0] for n in range(4)]
     assert np.asarray(data.clients["va"].x)[1, 0] == 43
     assert np.isnan(np.asarray(data.clients["va"].x)[1, FEATURES.index("chol")])
+    (folder / "processed.va.data").write_text("63,1,4,0,0,0,0,0,0,0,1,0,3,1\n")
+    (zeros,) = np.asarray(load("heart", tmp_path).clients["va"].x)
+    assert [name for name, value in zip(FEATURES, zeros, strict=True) if np.isnan(value)] == [
+        "trestbps",
+        "chol",
+    ]
+    (folder / "processed.va.data").write_text("\n".join(rows) + "\n")
     population = federate(data, data_dir=tmp_path, held_out="va").population
     assert len(population.source) == 3
     assert population.target[0].tensor(np.array([1]))[0, FEATURES.index("chol")] == 0  # the sources' mean

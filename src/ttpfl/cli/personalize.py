@@ -174,7 +174,10 @@ def _predictor(
 
     if rates is None:
         return plain(network)
-    return Personalizer(network, Rates.load(rates, model=network), mode, guard=guard)  # type: ignore[arg-type]
+    loaded = Rates.load(rates, model=network)
+    if not bool(loaded.values.any()):
+        warn(f"all rates in {rates} are zero, so the plain model answers: nothing was shown to help others")
+    return Personalizer(network, loaded, mode, guard=guard)  # type: ignore[arg-type]
 
 
 def _paths(places: Iterable[str]) -> Iterator[str]:
