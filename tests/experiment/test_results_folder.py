@@ -8,6 +8,7 @@ import pytest
 
 from ttpfl.experiment.recipe import read
 from ttpfl.federation.settings import RENAMED
+from ttpfl.report.overview import overview
 from ttpfl.report.page import page
 from ttpfl.report.reproduction import reproduction
 from ttpfl.report.study import study
@@ -20,16 +21,29 @@ FILES = sorted((ROOT / "results").glob("*.json"))
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 
 
-IN_README = ["demo.json", "table5-cifar10-cnn-cpu.json"]
-PAGES = {"README.md": [ROOT / "results" / name for name in IN_README], "docs/results.md": [ROOT / "results"]}
+OVERVIEW = [
+    f"results/{name}.json"
+    for name in (
+        "har-persons",
+        "plus-cifar10-cnn-paper-hybrid",
+        "plus-digits-hybrid",
+        "spoken-digits",
+        "heart-hospitals",
+    )
+]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_pages_show_the_results(page: str) -> None:
-    text, files = (ROOT / page).read_text(), PAGES[page]
-    tables = "\n\n".join(markdown(results) for results in load_all(files))
-    said = " ".join(str(file.relative_to(ROOT)) for file in files)
-    assert text == replaced(text, tables), f"run: ttpfl results table {said} --into {page}"
+def test_the_page_of_results_shows_all() -> None:
+    text = (ROOT / "docs/results.md").read_text()
+    tables = "\n\n".join(markdown(results) for results in load_all([ROOT / "results"]))
+    assert text == replaced(text, tables), "run: ttpfl results table results --into docs/results.md"
+
+
+def test_the_front_page_and_the_page_of_results_show_the_overview() -> None:
+    text = (ROOT / "README.md").read_text()
+    found = overview(load_all(ROOT / name for name in OVERVIEW))
+    assert text == replaced(text, found), f"run: ttpfl results overview {' '.join(OVERVIEW)} --into README.md"
+    assert found in (ROOT / "docs/results.md").read_text()
 
 
 def test_the_comparison_with_the_paper_shows_the_results() -> None:
