@@ -126,7 +126,8 @@ def _rows(
         place = f"client {names[0]!r}" if len(names) == 1 else f"the {evaluator.order} stream of all clients"
         raise BatchError(f"{method.name} fails at {place}: {reason}") from error
     plain = plain_seconds(model, evaluator.batches(clients)[0])
-    cost = {"time": seconds / plain, "extra_bytes": extra_bytes(adapter, model)}
+    time = float(f"{seconds / plain:.4g}")  # more digits would be noise
+    cost = {"time": time, "extra_bytes": extra_bytes(adapter, model)}
     # Of a stream of several clients, a guard knows only the whole.
     guard = guarded(adapter.evidence) if len(names) == 1 else {}
     return [

@@ -28,7 +28,6 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> Measured:
     """
     flat = [{**row, **row["cost"]} for row in rows]
     measured: dict[str, Any] = {name: [row.get(name) for row in flat] for name in METRICS}
-    measured["time"] = [value and float(f"{value:.4g}") for value in measured["time"]]  # no more is measured
     if rows and all("guard" in row for row in rows):
         measured["guard"] = {name: [row["guard"][name] for row in rows] for name in GUARDED}
     return cast(Measured, measured)
