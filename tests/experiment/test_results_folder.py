@@ -29,6 +29,7 @@ OVERVIEW = [
         "plus-digits-hybrid",
         "spoken-digits",
         "heart-hospitals",
+        "ecg-patients-cpu",
     )
 ]
 
