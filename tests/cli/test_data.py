@@ -62,6 +62,14 @@ def test_info_says_all(tmp_path: Path) -> None:
     assert "validation=0.2, seed=0" in run("info", "folder")
 
 
+def test_info_says_how_samples_are_normalised() -> None:
+    data = "of the source clients' training data"
+    assert data in run("info", "har")
+    assert data in run("info", "table")
+    assert "of images" not in run("info", "table")
+    assert f"{data}; of images 0.5, 0.5, 0.5" in run("info", "arrays")
+
+
 def test_everything_in_info_can_be_set(tmp_path: Path) -> None:
     (line,) = (line for line in run("info", "digits").splitlines() if line.startswith("clients"))
     given = [word for pair in line.removeprefix("clients").split(",") for word in ("--set", pair.strip())]

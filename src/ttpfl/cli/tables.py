@@ -56,8 +56,8 @@ def data_set_table(name: str, data_dir: str | PathLike[str] | None = None) -> Ta
         "domains": "one per client" if info.natural else _counted(info.domains),
         "sample size" if info.natural else "image size": _size(info),
         "channels": info.channels,
-        "mean": _numbers(info.mean),
-        "std": _numbers(info.std),
+        "mean": _moments(info, info.mean),
+        "std": _moments(info, info.std),
         "licence": info.licence,
         "homepage": info.homepage or "none",
         "needs": info.instructions.rstrip(","),
@@ -89,8 +89,12 @@ def _unknown(info: DatasetInfo) -> str:
     return "clients" if info.classes else "yours"
 
 
-def _numbers(values: tuple[float, ...]) -> str:
-    return ", ".join(f"{value:g}" for value in values) or "of the source clients' training data"
+def _moments(info: DatasetInfo, values: tuple[float, ...]) -> str:
+    listed = ", ".join(f"{value:g}" for value in values)
+    if not info.natural:
+        return listed
+    of_images = f"; of images {listed}" if "images" in options(info.name) else ""
+    return "of the source clients' training data" + of_images
 
 
 def _counted(labels: tuple[str, ...]) -> str:
