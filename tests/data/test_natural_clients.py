@@ -207,6 +207,11 @@ def test_values_that_are_not_finite(tmp_path: Path) -> None:
     options = {"missing": "mean"}
     population = federate("arrays", data_dir=tmp_path, options=options, held_out="1").population
     assert next(population.target[0].stream(20))[0, 1, 3] == 0.0  # the mean of the source clients
+    x[0, 1, 3] = np.inf
+    np.savez(tmp_path / "data.npz", **{**arrays, "x": x})
+    population = federate("arrays", data_dir=tmp_path, options=options, held_out="1").population
+    with pytest.raises(DataError, match=r"sample 0 has NaN or Inf \(channel 1\): correct it\nat client"):
+        next(population.target[0].stream(20))
 
 
 @pytest.mark.parametrize(
@@ -299,6 +304,7 @@ def test_a_table_with_sites(tmp_path: Path) -> None:
         ("site;label;a\nx;0;1\n", {}, "has semicolons between its cells: separate them by commas"),
         ("site,label,a\nx,0,1\n,1,2\n", {}, "row 2 of .* has no site"),
         ("site,label,a\nx,0,inf\n", {}, "has 'inf' in row 1, which is no number"),
+        ("site,label,a\nx,0,1e39\n", {"missing": "mean"}, "has '1e39' in row 1, which is no number"),
         ("PAR1\x15\x04", {}, "is a Parquet file: save it as CSV"),
         ("site,label,a\nx,,1\n", {}, "no client has labels"),
         ("site,label,a\nx,0,1\nx,1,2\n", {}, "one client with labels: at least two"),

@@ -26,7 +26,7 @@ OVERVIEW = [
     for name in (
         "har-persons",
         "plus-cifar10-cnn-paper-hybrid",
-        "plus-digits-hybrid",
+        "plus-cifar10-cnn-paper-label",
         "spoken-digits",
         "heart-hospitals",
         "ecg-patients-cpu",

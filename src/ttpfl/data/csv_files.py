@@ -42,7 +42,7 @@ class Table(NamedTuple):
         for row, cell in enumerate(self.columns[name]):
             try:
                 value = np.nan if cell in EMPTY else float(cell)
-                if np.isinf(value):
+                if abs(value) > float(np.finfo(np.float32).max):
                     raise ValueError
                 values.append(value)
             except ValueError:

@@ -98,14 +98,13 @@ def as_input(samples: NDArray[Any], info: InputFormat, numbers: Sequence[int] | 
     mean, std = (np.array(each).reshape(-1, *[1] * (samples.ndim - 2)) for each in (info.mean, info.std))
     values = (samples * np.float64(info.scale) - mean) / std
     if info.missing == "mean":
-        np.nan_to_num(values, copy=False, nan=0.0)
+        values[np.isnan(values)] = 0.0
     if not np.isfinite(values).all():
         row, channel = np.argwhere(~np.isfinite(values))[0, :2].tolist()
         number = row if numbers is None else numbers[row]
         place = f"feature {info.features[channel]!r}" if info.features else f"channel {channel}"
-        raise DataError(
-            f"sample {number} has NaN or Inf ({place}): correct it, or pass missing='mean' if NaN is unknown"
-        )
+        advice = "" if info.missing == "mean" else ", or pass missing='mean' if NaN is unknown"
+        raise DataError(f"sample {number} has NaN or Inf ({place}): correct it{advice}")
     return torch.from_numpy(values.astype(np.float32))
 
 

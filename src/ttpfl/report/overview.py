@@ -31,8 +31,11 @@ def overview(all_results: Sequence[object]) -> str:
         ["ATP", *(_cell(one, ATP) for one in studies)],
         ["ATP-plus", *(_cell(one, PLUS) for one in studies)],
         ["cost of ATP / ATP-plus", *(f"{_cost(one, ATP)} / {_cost(one, PLUS)}" for one in studies)],
-        ["new clients", *(str(one.clients) for one in studies)],
-        ["… that ATP / ATP-plus harms", *(f"{_harmed(one, ATP)} / {_harmed(one, PLUS)}" for one in studies)],
+        ["new clients, over all seeds", *(str(one.clients) for one in studies)],
+        [
+            "… that lose accuracy with ATP / ATP-plus",
+            *(f"{_harmed(one, ATP)} / {_harmed(one, PLUS)}" for one in studies),
+        ],
     ]
     return table(["", *names], rows)
 
