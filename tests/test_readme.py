@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+import torch
 import typer
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -47,7 +48,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_page(page: Path) -> dict[str, Any]:
-    """Run everything that a page shows, and return what its Python blocks defined."""
+    """Run everything that a page shows, and return what its Python blocks defined.
+
+    The random tensors of a page do not depend on the tests before it.
+    """
+    torch.manual_seed(0)
     names: dict[str, Any] = {"__name__": "__main__"}
     for kind, block in blocks(page):
         if kind == "python":
