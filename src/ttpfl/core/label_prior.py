@@ -7,8 +7,8 @@ assumed to have seen the soft counts in `Rates.prior`. Their proportions are the
 clients. Their sum is large if source clients hardly differ, so that a client needs many samples to show that
 it does.
 
-The model's own probabilities expect the frequencies of the source clients, so their sum understates how far a
-client differs. `soft_counts` corrects them by a few iterations of EM (Saerens, Latinne and Decaestecker, 2002).
+The model's own probabilities expect the frequencies of the source clients, so their sum understates how far
+a client differs. `soft_counts` corrects them by a few iterations of EM (Saerens et al., 2002).
 """
 
 from collections.abc import Sequence
