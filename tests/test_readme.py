@@ -202,7 +202,9 @@ def test_the_site_is_built_strictly_and_needs_no_network(site: Path) -> None:
 
 def test_what_is_made_from_code_is_in_the_site(site: Path) -> None:
     for page, said in {
-        "methods.html": "atp-online",
+        "how-to/migrate.html": "ttpfl.core.privacy_record",
+        "reference/methods.html": "atp-online",
+        "reference/data-sets.html": "spoken-digits",
         "reference/cli.html": "ttpfl results picture",
         "reference/recipe-keys.html": "clients_per_domain",
         "reference/files.html": "checkpoint",
