@@ -126,8 +126,9 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
 
 def test_pages_mention_commands_and_files_that_exist() -> None:
     assert sum(1 for page in PAGES for _ in mentioned(page)) > 50
-    files = {file for page in PAGES for file in re.findall(r"`(src/[\w/]+\.py)`", page.read_text("utf-8"))}
-    assert len(files) > 5
+    pattern = r"(?:\b(?:src|benchmarks)/[\w/]+\.py|\bresults/[a-z][\w-]+\.json)\b"
+    files = {file for page in PAGES for file in re.findall(pattern, page.read_text("utf-8"))}
+    assert len(files) > 30
     assert [file for file in sorted(files) if not (ROOT / file).is_file()] == []
 
 
