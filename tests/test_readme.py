@@ -132,6 +132,24 @@ def test_pages_mention_commands_and_files_that_exist() -> None:
     assert [file for file in sorted(files) if not (ROOT / file).is_file()] == []
 
 
+OUTSIDE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"]
+
+
+@pytest.mark.parametrize("page", OUTSIDE)
+def test_links_outside_of_the_site_lead_somewhere(page: str) -> None:
+    """MkDocs checks those within `docs/`."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text("utf-8")):
+        place, _, anchor = link.partition("#")
+        if "://" in link or not place:
+            continue
+        target = (ROOT / page).parent / place
+        assert target.exists(), link
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.M)
+            anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert anchor in anchors, link
+
+
 def understand(words: list[str]) -> None:
     """Fail unless the program has this command and these options; short mentions may lack arguments."""
     command: Any = get_command(app)
