@@ -50,8 +50,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run_page(page: Path) -> dict[str, Any]:
     """Run everything that a page shows, and return what its Python blocks defined.
 
-    A block marked `text` after one marked `python` is what that one prints. The random tensors of a page do
-    not depend on the tests before it.
+    A block marked `text` after one marked `python` is what that one prints. The random tensors of a page
+    do not depend on the tests before it.
     """
     torch.manual_seed(0)
     names: dict[str, Any] = {"__name__": "__main__"}
