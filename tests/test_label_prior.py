@@ -101,17 +101,20 @@ def test_an_unknown_source_moves_nothing() -> None:
 
 @pytest.mark.parametrize("mode", ["batch", "online"])
 def test_predictions_are_those_of_the_model_plus_the_offset(mode: Any) -> None:
-    """With a rate for the prior alone; online, the counts of all samples so far decide."""
-    model, stream = make("mlp"), [x for x, _ in batches("mlp", 3)]
+    """With a rate for the prior alone; online, all samples so far decide, the later ones more."""
+    model, stream = make("mlp"), [x for x, _ in batches("mlp", 4)]
     rates = rates_of("mlp", prior_rate=1.5)
     personal = ttpfl.Personalizer(model, rates, mode)
-    seen = torch.zeros(5, dtype=torch.float64)
+    seen, each = torch.zeros(5, dtype=torch.float64), []
     for x in stream:
         with torch.no_grad():
             logits = model.eval()(x)
         past = seen if mode == "online" else torch.zeros(5)
         counts = torch.tensor(obvious_counts(logits.softmax(1), past.tolist(), list(rates.prior))).double()
-        seen = seen + counts if mode == "online" else counts
+        each.append(counts)
+        weights = [(number + 1) / sum(range(1, len(each) + 1)) * len(each) for number in range(len(each))]
+        total = sum(weight * one for weight, one in zip(weights, each, strict=True))
+        seen = total if mode == "online" else counts
         n = float(seen.sum())
         expected = torch.tensor(obvious_direction((seen / n).tolist(), n, list(rates.prior)))
         with untouched(model):
@@ -131,10 +134,10 @@ def test_decay_forgets_old_samples() -> None:
     offsets = []
     for decay in (None, 0.5):
         personal = ttpfl.Personalizer(model, rates, "online", decay=decay)
-        for batch in [one] * 8 + [other] * 4:
+        for batch in [one] * 10 + [other] * 2:
             personal(batch)
         offsets.append(personal.logit_offset)
-    assert offsets[0][0] > offsets[0][1]  # 80 against 40
+    assert offsets[0][0] > offsets[0][1]  # 100 samples against 20, which count more
     assert offsets[1][0] < offsets[1][1]
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from ttpfl.core.direction import Direction, absorb
 from ttpfl.core.label_prior import LABEL_PRIOR, prior_direction, soft_counts
 
@@ -58,8 +60,16 @@ class RunningDirection:
             weight = max(weight, 1 - self._decay)
         tensors = {name: part for name, part in direction.items() if name != LABEL_PRIOR}
         absorb(self.mean, tensors, weight)
-        if LABEL_PRIOR in direction:  # samples add up, so that batches of any size count as they should
-            counts = self.mean[LABEL_PRIOR].value
-            if self._decay is not None:
-                counts.mul_(self._decay)
-            counts.add_(direction[LABEL_PRIOR].value)
+        if LABEL_PRIOR in direction:
+            self.mean[LABEL_PRIOR].value.copy_(self._counts_with(direction[LABEL_PRIOR].value))
+
+    def _counts_with(self, counts: Tensor) -> Tensor:
+        """Soft counts of the stream and of its last batch.
+
+        Samples add up, so that batches of any size count as they should. Later batches count more, in
+        proportion to their number, since the counts of the first ones are further from the truth.
+        """
+        past, number = self.mean[LABEL_PRIOR].value, self.batches
+        if self._decay is not None:
+            return self._decay * past + counts
+        return (past + 2 * counts) * (number / (number + 1))
