@@ -1,7 +1,7 @@
 """The guard: what source clients teach about harm, as a part of a rates file.
 
-*Limits* bound the influence of a batch and of a sample. The *estimator* tells without labels how much
-adaptation gains. The *threshold* says how large an estimated loss is before the plain model answers.
+*Limits* bound the influence of a batch and of a sample. The *estimator* tells without labels how unusual
+adaptation looks, and how much it gains.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,11 @@ from typing import Any
 
 import torch
 
-from ttpfl.core.gain import GAIN, RIGHT, Coefficients
+from ttpfl.core.gain import FIGURES, GAIN, RIGHT, Coefficients
 from ttpfl.errors import RatesFileError
+
+LENGTHS = {"gain": GAIN, "right": RIGHT, "centre": FIGURES, "precision": FIGURES**2}
+"""Of the coefficients of an estimator."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,11 @@ class Estimator:
 
     gain: tuple[float, ...]
     right: tuple[float, ...]
-    """Coefficients of the two models in `ttpfl.core.gain`."""
-    threshold: float
-    """Estimated loss, in predictions, at which the plain model answers."""
+    centre: tuple[float, ...]
+    precision: tuple[float, ...]
+    """The `Coefficients` in `ttpfl.core.gain`; the precision matrix by rows."""
     false_alarms: float
-    """Upper bound of the probability of an alarm at a client like the source clients that gains."""
+    """Probability of an alarm at a client like the source clients that gains."""
     gain_error: float
     plain_error: float
     """Root mean square errors of the estimated gain and accuracy at held-out source clients."""
@@ -49,7 +52,9 @@ class Estimator:
     @property
     def coefficients(self) -> Coefficients:
         """As tensors."""
-        return Coefficients(*(torch.tensor(part, dtype=torch.float64) for part in (self.gain, self.right)))
+        parts = (self.gain, self.right, self.centre, self.precision)
+        gain, right, centre, precision = (torch.tensor(part, dtype=torch.float64) for part in parts)
+        return Coefficients(gain, right, centre, precision.reshape(FIGURES, FIGURES))
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,14 @@ class Guard:
         estimator = None
         if card["estimator"] is not None:
             fields = dict(card["estimator"])
-            fields |= {name: tuple(map(float, fields[name])) for name in ("gain", "right")}
+            if not LENGTHS.keys() <= fields.keys():
+                raise RatesFileError("has a guard of another version: learn the rates again")
+            fields |= {name: tuple(map(float, fields[name])) for name in LENGTHS}
             estimator = Estimator(**fields)
-            if (len(estimator.gain), len(estimator.right)) != (GAIN, RIGHT):
+            if any(len(fields[name]) != length for name, length in LENGTHS.items()):
                 raise RatesFileError("has a guard with another number of coefficients: upgrade ttpfl")
-            errors = (estimator.threshold, estimator.gain_error, estimator.plain_error)
-            numbers += [*map(abs, (*estimator.gain, *estimator.right)), *errors, estimator.false_alarms]
+            numbers += [abs(number) for name in LENGTHS for number in fields[name]]
+            numbers += [estimator.gain_error, estimator.plain_error, estimator.false_alarms]
         if not all(
             isinstance(number, (int, float)) and number >= 0 and isfinite(number) for number in numbers
         ):
