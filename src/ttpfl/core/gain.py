@@ -16,6 +16,8 @@ from ttpfl.core.statistics import at_least_float32
 FIGURES = 10
 GAIN, RIGHT, RANGE = 1 + 2 * FIGURES, 4, 1 + FIGURES
 """Numbers of features of the model of the gain, of that of right predictions, and of the range."""
+HALF = FIGURES * (FIGURES + 1) // 2
+COEFFICIENTS = GAIN + RIGHT + FIGURES + HALF
 RIDGE = 1e-3
 """Penalty on coefficients of features with unit variance."""
 SHRINKAGE = 0.1
@@ -153,6 +155,20 @@ class Coefficients(NamedTuple):
     centre: Tensor
     precision: Tensor
     """Of the figures: mean, and inverse of the covariance."""
+
+    @property
+    def numbers(self) -> Tensor:
+        """All in one tensor; of the symmetric precision, only a half."""
+        rows, columns = torch.triu_indices(FIGURES, FIGURES).unbind()
+        return torch.cat([self.gain, self.right, self.centre, self.precision[rows, columns]])
+
+    @classmethod
+    def of(cls, numbers: Tensor) -> "Coefficients":
+        """From `numbers`."""
+        gain, right, centre, half = numbers.double().split([GAIN, RIGHT, FIGURES, HALF])
+        upper = half.new_zeros(FIGURES, FIGURES)
+        upper[tuple(torch.triu_indices(FIGURES, FIGURES))] = half
+        return cls(gain, right, centre, upper + upper.triu(1).T)
 
     @classmethod
     def fitted(cls, gain: Sums, right: Sums, usual: Tensor) -> "Coefficients":

@@ -11,11 +11,8 @@ from typing import Any
 
 import torch
 
-from ttpfl.core.gain import FIGURES, GAIN, RIGHT, Coefficients
+from ttpfl.core.gain import COEFFICIENTS, Coefficients
 from ttpfl.errors import RatesFileError
-
-LENGTHS = {"gain": GAIN, "right": RIGHT, "centre": FIGURES, "precision": FIGURES**2}
-"""Of the coefficients of an estimator."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +33,8 @@ class Limits:
 class Estimator:
     """Estimates the gain of a stream without labels, and how far off it is."""
 
-    gain: tuple[float, ...]
-    right: tuple[float, ...]
-    centre: tuple[float, ...]
-    precision: tuple[float, ...]
-    """The `Coefficients` in `ttpfl.core.gain`; the precision matrix by rows."""
+    numbers: tuple[float, ...]
+    """The `Coefficients` in `ttpfl.core.gain`."""
     false_alarms: float
     """Probability of an alarm at a client like the source clients that gains."""
     gain_error: float
@@ -52,9 +46,7 @@ class Estimator:
     @property
     def coefficients(self) -> Coefficients:
         """As tensors."""
-        parts = (self.gain, self.right, self.centre, self.precision)
-        gain, right, centre, precision = (torch.tensor(part, dtype=torch.float64) for part in parts)
-        return Coefficients(gain, right, centre, precision.reshape(FIGURES, FIGURES))
+        return Coefficients.of(torch.tensor(self.numbers, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -77,13 +69,12 @@ class Guard:
         estimator = None
         if card["estimator"] is not None:
             fields = dict(card["estimator"])
-            if not LENGTHS.keys() <= fields.keys():
+            if "numbers" not in fields:
                 raise RatesFileError("has a guard of another version: learn the rates again")
-            fields |= {name: tuple(map(float, fields[name])) for name in LENGTHS}
-            estimator = Estimator(**fields)
-            if any(len(fields[name]) != length for name, length in LENGTHS.items()):
+            estimator = Estimator(**fields | {"numbers": tuple(map(float, fields["numbers"]))})
+            if len(estimator.numbers) != COEFFICIENTS:
                 raise RatesFileError("has a guard with another number of coefficients: upgrade ttpfl")
-            numbers += [abs(number) for name in LENGTHS for number in fields[name]]
+            numbers += map(abs, estimator.numbers)
             numbers += [estimator.gain_error, estimator.plain_error, estimator.false_alarms]
         if not all(
             isinstance(number, (int, float)) and number >= 0 and isfinite(number) for number in numbers

@@ -136,6 +136,8 @@ class Watch:
             return Evidence(*known, self._plain_batches)
         plain, both = self._plain_right / samples, (self._plain_right + self._gained) / samples
         joint = (estimator.plain_error**2 + estimator.gain_error**2) ** 0.5
+        if self._distance > FARTHEST:  # nothing is known about the errors of such estimates
+            joint = 1.0
         estimates = (_estimate(plain, estimator.plain_error), _estimate(both, joint))
         return Evidence(*known, self._plain_batches, *estimates)
 

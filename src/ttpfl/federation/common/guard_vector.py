@@ -10,14 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ttpfl.core.gain import FIGURES, GAIN, RANGE, RIGHT, Coefficients, Sums
+from ttpfl.core.gain import COEFFICIENTS, GAIN, RANGE, RIGHT, Coefficients, Sums
 from ttpfl.core.lessons import LESSONS
 
 FOLDS = 5
 TEACH, EXAMINE = 0, 1
 """Numbers of the rounds."""
-_SENT = (GAIN, RIGHT, FIGURES, FIGURES**2)
-_PER_FOLD = sum(_SENT)
 _LARGEST_ESTIMATE = 10.0
 """Limit of an estimate per sample, which is at most about 1: it is linear, so it may overshoot."""
 
@@ -55,7 +53,7 @@ class GuardVector(NamedTuple):
     def length(self) -> int:
         """Length of all vectors."""
         taught = sum(self._taught_sizes)
-        return max(self.rates + FOLDS * _PER_FOLD, taught, len(Exam._fields) * len(LESSONS) + 1)
+        return max(self.rates + FOLDS * COEFFICIENTS, taught, len(Exam._fields) * len(LESSONS) + 1)
 
     @property
     def _taught_sizes(self) -> list[int]:
@@ -63,14 +61,12 @@ class GuardVector(NamedTuple):
 
     def task(self, rates: Tensor, folds: list[Coefficients]) -> Tensor:
         """The server's message."""
-        parts = [rates.float(), *(part.flatten().float() for fold in folds for part in fold)]
-        return self._padded(torch.cat(parts))
+        return self._padded(torch.cat([rates.float(), *(fold.numbers.float() for fold in folds)]))
 
     def read_task(self, vector: Tensor, fold: int) -> tuple[Tensor, Coefficients]:
         """The packed rates, and the coefficients of a fold."""
-        start = self.rates + fold * _PER_FOLD
-        gain, right, centre, precision = vector[start : start + _PER_FOLD].double().split(_SENT)
-        return vector[: self.rates], Coefficients(gain, right, centre, precision.reshape(FIGURES, FIGURES))
+        start = self.rates + fold * COEFFICIENTS
+        return vector[: self.rates], Coefficients.of(vector[start : start + COEFFICIENTS])
 
     def taught(self, taught: Taught) -> Tensor:
         """A client's reply in the first round, as a vector."""

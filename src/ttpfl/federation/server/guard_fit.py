@@ -49,9 +49,8 @@ def guard_of(
     plain_errors = [estimated - one[0].plain_right for one, estimated in exams]
     samples = [one[0].samples for one, _ in exams]
     errors = (_root_mean_square(gain_errors, samples), _root_mean_square(plain_errors, samples))
-    gain, right, centre, precision = (tuple(part.flatten().tolist()) for part in coefficients)
-    rates = (false_alarm_rate(exams), *errors)
-    return Guard(limits, Estimator(gain, right, centre, precision, *rates, _measured(exams)))
+    numbers = tuple(coefficients.numbers.tolist())
+    return Guard(limits, Estimator(numbers, false_alarm_rate(exams), *errors, _measured(exams)))
 
 
 def false_alarm_rate(exams: Exams) -> float:
@@ -76,13 +75,14 @@ def _measured(exams: Exams) -> dict[str, Any]:
         gained, lost = (sum(max(0.0, sign * _gain(exam)) for exam in taken) for sign in (1, -1))
         kept = sum(exam.guarded_right - exam.plain_right for exam in taken if _gain(exam) > 0)
         passed = sum(max(0.0, exam.plain_right - exam.guarded_right) for exam in taken if _gain(exam) < 0)
-        by_lesson[lesson.name] = {
-            "clients": len(taken),
+        rates = {
             "alarms": share * sum(exam.alarms > 0 for exam in taken),
             "false_alarms": share * sum(exam.alarms > 0 and _gain(exam) >= 0 for exam in taken),
             "harm_passed": passed / lost if lost else 0.0,
             "gain_given_away": 1 - kept / gained if gained else 0.0,
         }
+        rounded = {name: round(value, 4) for name, value in rates.items()}
+        by_lesson[lesson.name] = {"clients": len(taken), **rounded}
     return by_lesson
 
 
