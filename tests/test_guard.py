@@ -320,6 +320,40 @@ def test_a_change_of_the_stream_is_noticed_and_forgotten(model: nn.Module, rates
     assert personal.health.changes == 1
 
 
+def test_a_change_is_noticed_even_if_source_clients_have_a_single_batch(model: nn.Module) -> None:
+    rates = ttpfl.learn_rates(model, shifted_clients(40, 20, seed=4), mode="online", guard=True)
+    changes = dict.fromkeys((0.0, 6.0), 0)
+    for x, _ in NEW:
+        for offset in changes:
+            personal = guarded(model, rates)
+            for batch in (*x[:100].split(20), x[100:120] + offset):
+                personal(batch)
+            changes[offset] += personal.health.changes
+    assert changes[0.0] <= 2
+    assert changes[6.0] >= len(NEW)
+
+
+def test_the_guard_is_learned_with_models_that_have_not_seen_the_client(
+    model: nn.Module, rates: ttpfl.Rates
+) -> None:
+    blind = network()
+    with torch.no_grad():
+        blind[1].weight.mul_(0.1)
+    settings = {"mode": "online", "rounds": 2, "guard": True, "check": False}
+    whole, same, other = (
+        ttpfl.learn_rates(model, SOURCE, unseen=unseen, **settings).guard  # type: ignore[arg-type]
+        for unseen in ((), (model, model), (blind, blind))
+    )
+    assert whole is not None
+    assert other is not None
+    assert same == whole
+    assert whole.estimator is not None
+    assert other.estimator is not None
+    # Predictions of the other model are almost uniform, so their entropies are larger.
+    entropies = [one.estimator.coefficients.centre[1] for one in (whole, other)]
+    assert entropies[1] > entropies[0] + 0.2
+
+
 def test_clients_like_the_source_clients_rarely_seem_to_change(model: nn.Module, rates: ttpfl.Rates) -> None:
     changes = 0
     for x, _ in shifted_clients(40, 100, seed=3):

@@ -34,8 +34,10 @@ def report_evidence(predictor: "Callable[[Tensor], Tensor]", fail: bool) -> None
         return
     plain, adapted = in_words(evidence.plain_accuracy), in_words(evidence.adapted_accuracy)
     say(f"estimated accuracy without labels: plain model {plain}, adapted {adapted}")
+    if evidence.plain_batches:
+        say(f"batches answered by the plain model: {evidence.plain_batches}")
     if evidence.alarms:
-        now = "and has continued since" if evidence.adapting else "and the plain model answers"
+        now = "and the plain model answers" if evidence.alarm else "and has continued since"
         warn(f"adaptation was stopped {times(evidence.alarms)}, because it seemed to harm, {now}")
         if fail:
             raise typer.Exit(ALARM)
