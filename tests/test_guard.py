@@ -85,6 +85,12 @@ def guarded(model: nn.Module, rates: ttpfl.Rates, **more: object) -> ttpfl.Perso
     return ttpfl.Personalizer(model, rates, "online", **more)  # type: ignore[arg-type]
 
 
+def with_other(rates: ttpfl.Rates, values: Tensor) -> ttpfl.Rates:
+    """Other rates with the same guard, which does not know that it was learned for others."""
+    assert rates.guard is not None
+    return replace(rates.with_values(values), guard=replace(rates.guard, values=""))
+
+
 def test_gain_is_kept_where_rates_fit(model: nn.Module, rates: ttpfl.Rates) -> None:
     plain, adapted = accuracy(model), accuracy(guarded(model, rates, guard=False))
     assert adapted > plain + 0.05
@@ -93,7 +99,7 @@ def test_gain_is_kept_where_rates_fit(model: nn.Module, rates: ttpfl.Rates) -> N
 
 @pytest.mark.parametrize("factor", [-1.0, -3.0])
 def test_harm_is_stopped_where_rates_are_flipped(model: nn.Module, rates: ttpfl.Rates, factor: float) -> None:
-    flipped = rates.with_values(factor * rates.values)
+    flipped = with_other(rates, factor * rates.values)
     plain = accuracy(model)
     assert accuracy(guarded(model, flipped, guard=False)) < plain - 0.1
     assert accuracy(guarded(model, flipped)) >= plain - 0.01
@@ -136,7 +142,7 @@ def test_alarm_is_reported_once_and_answers_are_plain(
     model: nn.Module, rates: ttpfl.Rates, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[ttpfl.Health] = []
-    flipped = rates.with_values(-rates.values)
+    flipped = with_other(rates, -rates.values)
     personal = guarded(model, flipped, on_alarm=heard.append)
     for x in NEW[2][0].split(20):
         logits = personal(x)
@@ -158,7 +164,7 @@ def test_guard_travels_with_the_rates(model: nn.Module, rates: ttpfl.Rates, tmp_
 
 
 def test_evidence_travels_with_the_state(model: nn.Module, rates: ttpfl.Rates) -> None:
-    flipped, (x, _) = rates.with_values(-rates.values), NEW[2]
+    flipped, (x, _) = with_other(rates, -rates.values), NEW[2]
     first, second = guarded(model, flipped), guarded(model, flipped)
     for batch in x[:100].split(20):
         first(batch)
@@ -176,6 +182,25 @@ def test_rates_without_a_guard_work_as_before(model: nn.Module, rates: ttpfl.Rat
     old, x = replace(rates, guard=None), NEW[0][0][:20]
     assert torch.equal(guarded(model, old)(x), guarded(model, rates, guard=False)(x))
     assert guarded(model, old).health.evidence is None
+
+
+def test_rates_that_the_guard_was_not_learned_for_are_refused(
+    model: nn.Module, rates: ttpfl.Rates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed = rates.with_values(1.1 * rates.values)
+    changed.save(tmp_path / "rates.safetensors")
+    for one in (changed, ttpfl.Rates.load(tmp_path / "rates.safetensors", model=model)):
+        caplog.clear()
+        personal, x = guarded(model, one), NEW[0][0][:20]
+        assert "the rates were changed after their guard was learned" in caplog.text
+        torch.testing.assert_close(personal(x), model(x))
+        evidence = personal.health.evidence
+        assert evidence is not None
+        assert (evidence.adapting, evidence.alarm, evidence.alarms) == (False, True, 1)
+    assert not torch.equal(guarded(model, changed, guard=False)(x), model(x))
+    caplog.clear()
+    guarded(model, rates.with_values(rates.values.clone()))
+    assert not caplog.text
 
 
 def test_guard_does_not_depend_on_workers(model: nn.Module, rates: ttpfl.Rates) -> None:

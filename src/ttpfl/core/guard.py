@@ -10,8 +10,10 @@ from math import isfinite
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ttpfl.core.gain import COEFFICIENTS, Coefficients
+from ttpfl.core.privacy_record import digest
 from ttpfl.errors import RatesFileError
 
 
@@ -56,6 +58,12 @@ class Guard:
     limits: Limits
     estimator: Estimator | None = None
     """None if the model does not predict classes."""
+    values: str = ""
+    """Digest of the rates that it was learned for."""
+
+    def covers(self, values: Tensor) -> bool:
+        """Whether the guard was learned for exactly these rates; true if it does not say."""
+        return not self.values or self.values == digest(values)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the card of a rates file."""
@@ -80,4 +88,6 @@ class Guard:
             isinstance(number, (int, float)) and number >= 0 and isfinite(number) for number in numbers
         ):
             raise RatesFileError("has a guard whose numbers are not finite, or negative")
-        return cls(limits, estimator)
+        if not isinstance(card.get("values", ""), str):
+            raise RatesFileError("has a guard whose digest of the rates is no text")
+        return cls(limits, estimator, card.get("values", ""))

@@ -24,6 +24,10 @@ STOPPED = "batch %d: adaptation stopped, since %s; the plain model answers"
 UNUSUAL = "it changes predictions as it rarely did at source clients (distance %.1f, usual is 1)"
 HARMFUL = "it seems to cost %.0f of 100 predictions"
 CHANGED = "batch %d: the stream changed, so what was learned before it is forgotten"
+FOREIGN = (
+    "the rates were changed after their guard was learned, so it does not know what they do: the plain model "
+    "answers; learn them again, or adapt without it (guard=False)"
+)
 CONTINUED = "batch %d: adaptation continues"
 
 
@@ -33,19 +37,26 @@ class Safeguard:
     Args:
         guard: the guard of the rates.
         online: whether the stream is remembered.
+        known: whether the guard knows the rates; else adaptation is stopped from the beginning.
         on_alarm: called with the health whenever adaptation is stopped.
     """
 
     def __init__(
-        self, guard: Guard | None, online: bool, on_alarm: Callable[[Health], object] | None = None
+        self,
+        guard: Guard | None,
+        online: bool,
+        known: bool = True,
+        on_alarm: Callable[[Health], object] | None = None,
     ) -> None:
+        if not known:
+            log.warning(FOREIGN)
         limits = None if guard is None else guard.limits
         self._influence = Influence(limits, online)
         self._limits = limits if online else None
         self.watch = (
             None
             if guard is None or guard.estimator is None
-            else Watch(guard.estimator, guard.limits.batch_size)
+            else Watch(guard.estimator, guard.limits.batch_size, not known)
         )
         self._on_alarm = on_alarm
 

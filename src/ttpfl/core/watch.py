@@ -92,15 +92,23 @@ def looks_good(figures: Tensor, coefficients: Coefficients) -> bool:
 
 
 class Watch:
-    """Adds up the evidence of a stream. Both models are compared in every batch, whichever answers."""
+    """Adds up the evidence of a stream. Both models are compared in every batch, whichever answers.
 
-    def __init__(self, estimator: Estimator, batch_size: int) -> None:
+    Args:
+        estimator: that of the guard.
+        batch_size: of the source clients.
+        refused: whether adaptation is stopped from the beginning.
+    """
+
+    def __init__(self, estimator: Estimator, batch_size: int, refused: bool = False) -> None:
+        self._refused = refused
         self._estimator, self._coefficients, self._batch_size = estimator, estimator.coefficients, batch_size
         self.clear()
 
     def clear(self) -> None:
         """Forget the stream."""
-        self._caution, self._adapting, self._plain_batches = Caution(self._batch_size), True, 0
+        self._caution, self._adapting, self._plain_batches = Caution(self._batch_size), not self._refused, 0
+        self._caution.stopped, self._caution.alarms = self._refused, int(self._refused)
         self._distance = self._gain = 0.0
         self.forget_past()
 

@@ -193,17 +193,8 @@ class RateRun:
         if cache is None:
             processes = min(cohort, cores() if settings.workers is None else settings.workers)
             cache = DirectionCache(settings.direction_cache // max(1, processes), keep="first")
-        functions = (self.objective, self.loss)
-        return RatesWork(
-            self._twins(initial),
-            initial,
-            self._pool,
-            settings,
-            cache,
-            *functions,
-            self.noise_key,
-            self._compares,
-        )
+        about = (self._twins(initial), initial, self._pool, settings, cache, self.objective, self.loss)
+        return RatesWork(*about, self.noise_key, self._compares)
 
     def _twins(self, rates: Rates) -> list[Twin]:
         return [Twin(one, rates.modules, readout=self.logits) for one in self.unseen or (self.model,)]
