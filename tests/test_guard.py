@@ -9,13 +9,27 @@ import torch
 from torch import Tensor, nn
 
 import ttpfl
-from ttpfl.core.gain import GAIN, RIDGE, Past, Sums, effects
+from ttpfl.core.gain import (
+    FIGURES,
+    GAIN,
+    RANGE,
+    RIDGE,
+    RIGHT,
+    SHRINKAGE,
+    Coefficients,
+    Past,
+    Sums,
+    effects,
+    for_range,
+)
 from ttpfl.core.guard import Estimator, Guard, Limits
 from ttpfl.core.influence import WINDOW
-from ttpfl.core.watch import Watch
+from ttpfl.core.lessons import LESSONS
+from ttpfl.core.watch import ALARM, FARTHEST, LARGEST_LOSS, MOST, Caution, Watch
 from ttpfl.errors import BatchError, RatesError, RatesFileError
 from ttpfl.federation import LearnSettings, learn
-from ttpfl.federation.server.guard_fit import threshold_of
+from ttpfl.federation.common.guard_vector import Exam
+from ttpfl.federation.server.guard_fit import false_alarm_rate
 
 CLASSES = 4
 Client = tuple[Tensor, Tensor]
@@ -71,6 +85,12 @@ def guarded(model: nn.Module, rates: ttpfl.Rates, **more: object) -> ttpfl.Perso
     return ttpfl.Personalizer(model, rates, "online", **more)  # type: ignore[arg-type]
 
 
+def with_other(rates: ttpfl.Rates, values: Tensor) -> ttpfl.Rates:
+    """Other rates with the same guard, which does not know that it was learned for others."""
+    assert rates.guard is not None
+    return replace(rates.with_values(values), guard=replace(rates.guard, values=""))
+
+
 def test_gain_is_kept_where_rates_fit(model: nn.Module, rates: ttpfl.Rates) -> None:
     plain, adapted = accuracy(model), accuracy(guarded(model, rates, guard=False))
     assert adapted > plain + 0.05
@@ -79,7 +99,7 @@ def test_gain_is_kept_where_rates_fit(model: nn.Module, rates: ttpfl.Rates) -> N
 
 @pytest.mark.parametrize("factor", [-1.0, -3.0])
 def test_harm_is_stopped_where_rates_are_flipped(model: nn.Module, rates: ttpfl.Rates, factor: float) -> None:
-    flipped = rates.with_values(factor * rates.values)
+    flipped = with_other(rates, factor * rates.values)
     plain = accuracy(model)
     assert accuracy(guarded(model, flipped, guard=False)) < plain - 0.1
     assert accuracy(guarded(model, flipped)) >= plain - 0.01
@@ -122,9 +142,9 @@ def test_alarm_is_reported_once_and_answers_are_plain(
     model: nn.Module, rates: ttpfl.Rates, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[ttpfl.Health] = []
-    flipped = rates.with_values(-rates.values)
+    flipped = with_other(rates, -rates.values)
     personal = guarded(model, flipped, on_alarm=heard.append)
-    for x in NEW[0][0].split(20):
+    for x in NEW[2][0].split(20):
         logits = personal(x)
     (health,) = heard
     assert health.evidence is not None
@@ -144,14 +164,16 @@ def test_guard_travels_with_the_rates(model: nn.Module, rates: ttpfl.Rates, tmp_
 
 
 def test_evidence_travels_with_the_state(model: nn.Module, rates: ttpfl.Rates) -> None:
-    flipped, (x, _) = rates.with_values(-rates.values), NEW[0]
+    flipped, (x, _) = with_other(rates, -rates.values), NEW[2]
     first, second = guarded(model, flipped), guarded(model, flipped)
     for batch in x[:100].split(20):
         first(batch)
     second.load_state_dict(first.state_dict())
     assert torch.equal(first(x[100:120]), second(x[100:120]))
     assert first.health.evidence == second.health.evidence
-    broken = {**first.state_dict(), "evidence": torch.full((11,), torch.nan)}
+    assert second.health.evidence is not None
+    assert second.health.evidence.alarms == 1
+    broken = {**first.state_dict(), "evidence": torch.full((20,), torch.nan)}
     with pytest.raises(RatesError, match="evidence"):
         second.load_state_dict(broken)
 
@@ -160,6 +182,25 @@ def test_rates_without_a_guard_work_as_before(model: nn.Module, rates: ttpfl.Rat
     old, x = replace(rates, guard=None), NEW[0][0][:20]
     assert torch.equal(guarded(model, old)(x), guarded(model, rates, guard=False)(x))
     assert guarded(model, old).health.evidence is None
+
+
+def test_rates_that_the_guard_was_not_learned_for_are_refused(
+    model: nn.Module, rates: ttpfl.Rates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed = rates.with_values(1.1 * rates.values)
+    changed.save(tmp_path / "rates.safetensors")
+    for one in (changed, ttpfl.Rates.load(tmp_path / "rates.safetensors", model=model)):
+        caplog.clear()
+        personal, x = guarded(model, one), NEW[0][0][:20]
+        assert "the rates were changed after their guard was learned" in caplog.text
+        torch.testing.assert_close(personal(x), model(x))
+        evidence = personal.health.evidence
+        assert evidence is not None
+        assert (evidence.adapting, evidence.alarm, evidence.alarms) == (False, True, 1)
+    assert not torch.equal(guarded(model, changed, guard=False)(x), model(x))
+    caplog.clear()
+    guarded(model, rates.with_values(rates.values.clone()))
+    assert not caplog.text
 
 
 def test_guard_does_not_depend_on_workers(model: nn.Module, rates: ttpfl.Rates) -> None:
@@ -189,6 +230,23 @@ def test_invalid_guard_is_refused(rates: ttpfl.Rates, change: dict[str, object])
     card["limits"] |= change
     with pytest.raises(RatesFileError, match="guard"):
         Guard.from_json(card)
+
+
+def test_guard_of_another_version_is_refused(rates: ttpfl.Rates) -> None:
+    assert rates.guard is not None
+    card = rates.guard.as_json()
+    card["estimator"] |= {"numbers": (*card["estimator"]["numbers"], 0.0)}
+    with pytest.raises(RatesFileError, match="upgrade ttpfl"):
+        Guard.from_json(card)
+    del card["estimator"]["numbers"]
+    with pytest.raises(RatesFileError, match="learn the rates again"):
+        Guard.from_json(card)
+
+
+def test_coefficients_as_numbers() -> None:
+    half = torch.rand(FIGURES, FIGURES, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    given = Coefficients(torch.arange(21.0).double(), torch.rand(4).double(), half[0], half + half.T)
+    assert all(torch.equal(*pair) for pair in zip(Coefficients.of(given.numbers), given, strict=True))
 
 
 def limited(model: nn.Module, rates: ttpfl.Rates) -> ttpfl.Personalizer:
@@ -287,6 +345,40 @@ def test_a_change_of_the_stream_is_noticed_and_forgotten(model: nn.Module, rates
     assert personal.health.changes == 1
 
 
+def test_a_change_is_noticed_even_if_source_clients_have_a_single_batch(model: nn.Module) -> None:
+    rates = ttpfl.learn_rates(model, shifted_clients(40, 20, seed=4), mode="online", guard=True)
+    changes = dict.fromkeys((0.0, 6.0), 0)
+    for x, _ in NEW:
+        for offset in changes:
+            personal = guarded(model, rates)
+            for batch in (*x[:100].split(20), x[100:120] + offset):
+                personal(batch)
+            changes[offset] += personal.health.changes
+    assert changes[0.0] <= 2
+    assert changes[6.0] >= len(NEW)
+
+
+def test_the_guard_is_learned_with_models_that_have_not_seen_the_client(
+    model: nn.Module, rates: ttpfl.Rates
+) -> None:
+    blind = network()
+    with torch.no_grad():
+        blind[1].weight.mul_(0.1)
+    settings = {"mode": "online", "rounds": 2, "guard": True, "check": False}
+    whole, same, other = (
+        ttpfl.learn_rates(model, SOURCE, unseen=unseen, **settings).guard  # type: ignore[arg-type]
+        for unseen in ((), (model, model), (blind, blind))
+    )
+    assert whole is not None
+    assert other is not None
+    assert same == whole
+    assert whole.estimator is not None
+    assert other.estimator is not None
+    # Predictions of the other model are almost uniform, so their entropies are larger.
+    entropies = [one.estimator.coefficients.centre[1] for one in (whole, other)]
+    assert entropies[1] > entropies[0] + 0.2
+
+
 def test_clients_like_the_source_clients_rarely_seem_to_change(model: nn.Module, rates: ttpfl.Rates) -> None:
     changes = 0
     for x, _ in shifted_clients(40, 100, seed=3):
@@ -309,57 +401,127 @@ def test_ten_thousand_batches(model: nn.Module, rates: ttpfl.Rates) -> None:
     assert right[0] >= right[1] - 0.05
 
 
-def test_only_changed_predictions_have_features() -> None:
-    plain = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 0.0, 0.0]])
-    adapted = torch.tensor([[1.0, 2.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 1.0]])
-    found = effects(plain, adapted, Past(7, 1.0))
-    assert found.changed.tolist() == [1, 0, 1]
-    assert not found.gain[1].any()
-    p, q = plain.double().softmax(1), adapted.double().softmax(1)
-    expected = torch.stack([p.new_tensor(1), p[0, 0], p[0, 1], q[0, 0], q[0, 1]])
-    torch.testing.assert_close(found.gain[0, :5], expected)
-    spread = [float(torch.distributions.Categorical(part.mean(0)).entropy()) for part in (p, q)]
-    share, evenness = 3 / 10, spread[1] - spread[0]
-    assert found.gain[0, -3:].tolist() == pytest.approx([share, evenness, share * evenness])
+def entropy_of(shares: Tensor) -> Tensor:
+    return torch.distributions.Categorical(shares).entropy()
+
+
+def test_figures_of_a_stream() -> None:
+    random = torch.Generator().manual_seed(0)
+    plain, adapted = torch.randn(2, 30, 5, generator=random, dtype=torch.float64).mul(2).unbind()
+    past = Past()
+    for rows in torch.arange(30).split(12):
+        found = effects(plain[rows], adapted[rows], past)
+        past = found.past
+    p, q = plain.softmax(1), adapted.softmax(1)
+    unit, before, after = torch.tensor(5.0, dtype=torch.float64).log(), p.argmax(1), q.argmax(1)
+    changed = before != after
+    p_shares, q_shares = p.mean(0), q.mean(0)
+    expected = [
+        changed.double().mean().sqrt(),
+        entropy_of(p).mean() / unit,
+        (entropy_of(q) - entropy_of(p)).mean() / unit,
+        (p * (p / q).log()).sum(1).mean().sqrt(),
+        entropy_of(p_shares) / unit,
+        (entropy_of(q_shares) - entropy_of(p_shares)) / unit,
+        (p_shares - q_shares).abs().sum() / 2,
+        sum(p[i, before[i]] - p[i, after[i]] for i in range(30)) / 30,
+        sum(q[i, after[i]] - q[i, before[i]] for i in range(30)) / 30,
+        entropy_of(p[24:].mean(0)) / unit,
+    ]
+    torch.testing.assert_close(found.figures, torch.stack([torch.as_tensor(one) for one in expected]))
+    assert past.samples == 30
+    torch.testing.assert_close(Past.of(past.numbers).adapted, q.sum(0))
+
+
+def test_figures_are_finite_for_extreme_logits() -> None:
+    extreme = torch.tensor([[1e30, -1e30], [-1e30, 1e30], [0.0, 0.0]])
+    assert bool(effects(extreme, -extreme, Past()).figures.isfinite().all())
 
 
 def test_sums_of_clients_give_the_regression_of_all_samples() -> None:
     random = torch.Generator().manual_seed(0)
-    x = torch.randn(50, 3, generator=random, dtype=torch.float64)
+    x = torch.randn(50, 3, generator=random, dtype=torch.float64) * torch.tensor([1.0, 5.0, 0.1]) + 2
     y = torch.randn(50, generator=random, dtype=torch.float64)
+    x[:, 0] = 1
     total = Sums.zeros(3)
     for rows in torch.arange(50).split(7):
         total = total + Sums.of(x[rows], y[rows])
-    scale = x.square().sum(0).sqrt()
-    penalty = RIDGE**0.5 * torch.eye(3, dtype=torch.float64) * scale
-    stacked, target = torch.cat([x, penalty]), torch.cat([y, y.new_zeros(3)])
-    expected = torch.linalg.lstsq(stacked, target[:, None]).solution[:, 0]
-    torch.testing.assert_close(total.solved(), expected)
+    centred = (x - x.mean(0))[:, 1:]
+    penalty = (50 * RIDGE) ** 0.5 * centred.std(0, correction=0).diag()
+    stacked, target = torch.cat([centred, penalty]), torch.cat([y - y.mean(), y.new_zeros(2)])
+    slopes = torch.linalg.lstsq(stacked, target[:, None]).solution[:, 0]
+    torch.testing.assert_close(total.solved(), torch.cat([y.mean()[None] - x.mean(0)[1:] @ slopes, slopes]))
 
 
-def test_threshold_holds_for_one_more_client_of_the_same_kind() -> None:
-    values = torch.randn(100, generator=torch.Generator().manual_seed(0)).tolist()
-    for count in (5, 30, 100):
-        alarms = 0
-        for left_out in range(count):
-            others = values[:left_out] + values[left_out + 1 : count]
-            threshold, stated = threshold_of(others, 0.1)
-            alarms += values[left_out] < -threshold
-        assert alarms / count <= max(stated, 0.1) + 1e-9
+def test_distance_from_the_usual_range() -> None:
+    random = torch.Generator().manual_seed(0)
+    figures = torch.randn(200, FIGURES, generator=random, dtype=torch.float64).cumsum(1)
+    rows = for_range(figures)
+    coefficients = Coefficients.fitted(Sums.zeros(GAIN), Sums.zeros(4), rows.T @ rows)
+    covariance = torch.cov(figures.T, correction=0)
+    shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * covariance.diag().diag()
+    far = figures[0] - figures.mean(0)
+    expected = float(far @ torch.linalg.solve(shrunk, far)) / FIGURES
+    assert coefficients.distance(figures[0]) == pytest.approx(expected, rel=1e-6)
+    assert rows.shape[1] == RANGE
 
 
-def test_evidence_stops_at_the_threshold_and_continues_when_made_up_for() -> None:
-    plain, changed, same = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
-    harmful = Estimator((-0.3, *([0.0] * (GAIN - 1))), (0.5, 0.0, 0.0, 0.0), 0.5, 0.05, 0.1, 0.1, {})
-    watch = Watch(harmful)
-    path = [watch.after(plain, logits) for logits in (changed, changed, same, changed)]
-    assert [one.adapting for one in path] == [True, False, False, False]
-    assert path[-1].gained == pytest.approx(-0.9)
+def exam(right: tuple[int, int, int], alarms: int) -> list[Exam]:
+    return [Exam(40, *right, alarms, 0.0)] * len(LESSONS)
+
+
+def test_false_alarms_are_those_of_clients_that_gain() -> None:
+    alarm, gaining, losing = exam((20, 25, 20), 1), exam((20, 25, 25), 0), exam((20, 15, 20), 1)
+    assert false_alarm_rate([(one, 20.0) for one in [alarm, *[gaining] * 18, *[losing] * 9]]) == 2 / 20
+    assert false_alarm_rate([]) == 1
+
+
+def estimator(gain: float, centre: float = 0.0, precision: float = 0.0) -> Estimator:
+    """Knows the gain of every prediction, and how far each figure is from its centre."""
+    unit = torch.eye(GAIN, dtype=torch.float64)[0]
+    parts = (gain * unit, 0.5 * unit[:RIGHT], centre + 0 * unit[:FIGURES])
+    coefficients = Coefficients(*parts, precision * torch.eye(FIGURES, dtype=torch.float64))
+    return Estimator(tuple(coefficients.numbers.tolist()), 0.05, 0.1, 0.1, {})
+
+
+PLAIN, CHANGED = torch.tensor([[1.0, 0.0]] * 20), torch.tensor([[0.0, 1.0]] * 20)
+
+
+def test_a_batch_that_seems_to_lose_or_looks_unusual_is_answered_plainly() -> None:
+    assert Watch(estimator(0.01 - LARGEST_LOSS), 20).after(PLAIN, CHANGED).adapting
+    assert not Watch(estimator(-0.01 - LARGEST_LOSS), 20).after(PLAIN, CHANGED).adapting
+    # Figures of equal predictions are 0, but for their entropies.
+    sure = torch.tensor([[99.0, 0.0]] * 20)
+    assert Watch(estimator(0.0, 1.0, 0.99 * FARTHEST), 20).after(sure, sure).adapting
+    evidence = Watch(estimator(0.0, 1.0, 1.01 * FARTHEST), 20).after(sure, sure)
+    assert not evidence.adapting
+    assert evidence.distance == pytest.approx(1.01 * FARTHEST)
+    assert evidence.adapted_accuracy is not None
+    assert (evidence.adapted_accuracy.low, evidence.adapted_accuracy.high) == (0, 1)
+
+
+def test_the_first_batches_that_look_bad_give_an_alarm_and_others_end_it() -> None:
+    watch = Watch(estimator(-0.3), 20)
+    path = [watch.after(PLAIN, CHANGED) for _ in range(ALARM)]
+    assert [one.alarm for one in path] == [False] * (ALARM - 1) + [True]
+    assert path[-1].gained == pytest.approx(-0.3 * 20 * ALARM)
+    assert (path[-1].alarms, path[-1].plain_batches) == (1, ALARM)
+    other = Watch(estimator(0.3), 20)
+    other.numbers = watch.numbers
+    path = [other.after(PLAIN, CHANGED) for _ in range(ALARM)]
+    assert [one.adapting for one in path] == [False] * (ALARM - 1) + [True]
     assert path[-1].alarms == 1
-    watch = Watch(replace(harmful, gain=(0.3, *([0.0] * (GAIN - 1)))))
-    watch.numbers = torch.tensor([4.0, 3.0, -0.5, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0])  # stopped earlier
-    path = [watch.after(plain, changed) for _ in range(2)]
-    assert [one.adapting for one in path] == [False, True]
+
+
+def test_small_batches_count_as_parts_and_a_long_past_is_made_up_for() -> None:
+    caution = Caution(20)
+    assert not any(caution.allows(False, 1) for _ in range(20 * ALARM - 1))
+    assert caution.alarms == 0
+    caution.allows(False, 1)
+    assert caution.alarms == 1
+    for _ in range(1000):
+        caution.allows(False, 200)
+    assert [caution.allows(True, 20) for _ in range(MOST)] == [False] * (MOST - 1) + [True]
 
 
 def test_limits_without_classes(model: nn.Module) -> None:

@@ -9,7 +9,7 @@ import torch
 from tests.helpers import small_population
 from tests.helpers.page_reader import read as read_page
 from ttpfl import data
-from ttpfl.core.gain import GAIN
+from ttpfl.core.gain import FIGURES, GAIN, RIGHT, Coefficients
 from ttpfl.core.guard import Estimator, Guard, Limits
 from ttpfl.core.rates import Rates
 from ttpfl.errors import MethodError, ReportError
@@ -32,9 +32,9 @@ def compared(federated: data.Federated, gain: float, order: str = "iid") -> Comp
     model = small_population.network()
     rates = Rates.zeros(model)
     rates.values += 0.5
-    estimator = Estimator(
-        (gain, *[0.0] * (GAIN - 1)), (0.5, 0.0, 0.0, 0.0), 0.5, 0.05, GAIN_ERROR, PLAIN_ERROR, {}
-    )
+    unit, anywhere = torch.eye(GAIN, dtype=torch.float64)[0], torch.zeros(FIGURES, FIGURES)
+    coefficients = Coefficients(gain * unit, 0.5 * unit[:RIGHT], 0 * unit[:FIGURES], anywhere.double())
+    estimator = Estimator(tuple(coefficients.numbers.tolist()), 0.05, GAIN_ERROR, PLAIN_ERROR, {})
     free = {spec.name: 1e9 for spec in rates.modules}
     guard = Guard(Limits(free, free, 1e9, 20), estimator)
     methods = [

@@ -1,7 +1,7 @@
 """A guard over sites, without a network: that of the local engine, and a reason for every fault."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 from tests.helpers.flower.in_process import InProcessGrid, begin_model, local_clients, make_site
-from ttpfl.core.gain import GAIN, RIGHT, Sums
+from ttpfl.core.gain import GAIN, RANGE, RIGHT, Sums
 from ttpfl.core.lessons import LESSONS
 from ttpfl.core.rates import Rates
 from ttpfl.federation import LearnSettings, learn
-from ttpfl.federation.common.guard_vector import EXAMINE, TEACH, Exam, GuardVector
+from ttpfl.federation.common.guard_vector import EXAMINE, TEACH, Exam, GuardVector, Taught
 from ttpfl.flower.run_spec import RunSpec
 from ttpfl.flower.server_app import carry_out
 
@@ -50,9 +50,9 @@ def rates_over(grid: InProcessGrid, tmp_path: Path, name: str = "run") -> Rates:
 def numbers(value: Any) -> list[float]:
     if isinstance(value, dict):
         return [number for key in sorted(value) for number in numbers(value[key])]
-    return (
-        [n for item in value for n in numbers(item)] if isinstance(value, (list, tuple)) else [float(value)]
-    )
+    if isinstance(value, (list, tuple)):
+        return [number for item in value for number in numbers(item)]
+    return [float(value)] if value != "" else []
 
 
 def is_guard(message: Message, round_number: int | None = None) -> bool:
@@ -64,12 +64,15 @@ def is_guard(message: Message, round_number: int | None = None) -> bool:
 
 def test_a_guard_over_sites_is_that_of_the_local_engine(sites: dict[str, Path], tmp_path: Path) -> None:
     grid = InProcessGrid(sites)
-    found = rates_over(grid, tmp_path).guard
+    rates = rates_over(grid, tmp_path)
+    found = rates.guard
     local = learn(begin_model(tmp_path / "model.safetensors"), local_clients(sites), SETTINGS).rates.guard
     assert found is not None
     assert local is not None
     assert local.estimator is not None
-    assert max(map(abs, local.estimator.gain)) > 1e-3, "there is something to compare"
+    assert max(map(abs, local.estimator.numbers[:GAIN])) > 1e-3, "there is something to compare"
+    assert found.covers(rates.values)
+    found, local = (replace(guard, values="") for guard in (found, local))
     assert numbers(found.as_json()) == pytest.approx(numbers(local.as_json()), rel=1e-6, abs=1e-6)
     kinds = [message.content["task"]["kind"] for message in grid.sent if "task" in message.content]
     assert kinds[-10:] == ["guard"] * 10
@@ -128,7 +131,7 @@ def test_an_impossible_reply_is_left_out(
 LAYOUT, SAMPLES = GuardVector(rates=7, modules=3), 40
 
 
-def taught(change: Callable[[Tensor, Sums, Sums], object]) -> Tensor:
+def taught(change: Callable[[Taught], object]) -> Tensor:
     """The reply of a client with random features, after a change."""
     random = torch.Generator().manual_seed(0)
 
@@ -137,24 +140,27 @@ def taught(change: Callable[[Tensor, Sums, Sums], object]) -> Tensor:
         x[:, 0] = 1
         return Sums.of(x, 2 * torch.rand(SAMPLES, generator=random, dtype=torch.float64) - 1)
 
-    parts = torch.rand(8, generator=random), sums(GAIN), sums(RIGHT)
-    change(*parts)
-    return LAYOUT.taught(*parts)
+    parts = Taught(torch.rand(8, generator=random), sums(GAIN), sums(RIGHT), sums(RANGE).gram)
+    parts = parts._replace(gain=Sums(parts.gain.gram / 10, parts.gain.moment / 10))
+    change(parts)
+    return LAYOUT.taught(parts)
 
 
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda extremes, gain, right: None, None),
-        (lambda extremes, gain, right: extremes[2].fill_(-1), "a negative norm"),
-        (lambda extremes, gain, right: extremes[2].fill_(torch.nan), "not finite"),
-        (lambda extremes, gain, right: gain.gram.mul_(-1), "negative squares"),
-        (lambda extremes, gain, right: gain.gram.mul_(100), "not 0 to 240"),
-        (lambda extremes, gain, right: right.gram[0, 0].fill_(41), "over 41 samples, not 0 to 40"),
-        (lambda extremes, gain, right: gain.gram[3, 5].add_(1), "not symmetric"),
-        (lambda extremes, gain, right: right.gram[1:3, 1:3].mul_(torch.eye(2)).add_(99 - 99 * torch.eye(2)),
+        (lambda t: None, None),
+        (lambda t: t.extremes[2].fill_(-1), "a negative norm"),
+        (lambda t: t.extremes[2].fill_(torch.nan), "not finite"),
+        (lambda t: t.gain.gram.mul_(-1), "negative squares"),
+        (lambda t: t.gain.gram.mul_(100), "not 0 to 14"),
+        (lambda t: t.right.gram[0, 0].fill_(41), "over 41 samples, not 0 to 40"),
+        (lambda t: t.gain.gram[3, 5].add_(1), "not symmetric"),
+        (lambda t: t.right.gram[1:3, 1:3].mul_(torch.eye(2)).add_(99 - 99 * torch.eye(2)),
          "larger than their squares allow"),
-        (lambda extremes, gain, right: right.moment[1].fill_(-50), "larger than their squares allow"),
+        (lambda t: t.right.moment[1].fill_(-50), "larger than their squares allow"),
+        (lambda t: t.usual[0, 0].fill_(81), "over 81 samples, not 0 to 80"),
+        (lambda t: t.usual[3, 5].add_(1), "not symmetric"),
     ],
 )  # fmt: skip
 def test_faults_of_what_clients_teach(change: Callable[..., object], fault: str | None) -> None:
@@ -165,16 +171,16 @@ def test_faults_of_what_clients_teach(change: Callable[..., object], fault: str 
 @pytest.mark.parametrize(
     ("exam", "fault"),
     [
-        (Exam(40, 20, 25, 3.5, -1.0), None),
-        (Exam(41, 20, 25, 3.5, -1.0), "whole numbers from 0 to 40"),
-        (Exam(39.5, 20, 25, 3.5, -1.0), "whole numbers from 0 to 40"),
-        (Exam(40, -1, 25, 3.5, -1.0), "whole numbers from 0 to 40"),
-        (Exam(30, 20, 35, 3.5, -1.0), "more right predictions than samples"),
-        (Exam(40, 20, 25, float("inf"), -1.0), "not finite"),
-        (Exam(40, 20, 25, 401.0, -1.0), "beyond 400 predictions"),
-        (Exam(40, 20, 25, 3.5, -1e29), "beyond 400 predictions"),
-        (Exam(40, 20, 25, -3.5, -1.0), "below the lowest"),
-        (Exam(40, 20, 25, 3.5, 1.0), "below the lowest"),
+        (Exam(40, 20, 25, 22, 1, 3.5), None),
+        (Exam(41, 20, 25, 22, 1, 3.5), "whole numbers from 0 to 40"),
+        (Exam(39.5, 20, 25, 22, 1, 3.5), "whole numbers from 0 to 40"),
+        (Exam(40, -1, 25, 22, 1, 3.5), "whole numbers from 0 to 40"),
+        (Exam(40, 20, 25, 22, 0.5, 3.5), "whole numbers from 0 to 40"),
+        (Exam(30, 20, 35, 22, 1, 3.5), "more right predictions than samples"),
+        (Exam(30, 20, 25, 32, 1, 3.5), "more right predictions than samples"),
+        (Exam(40, 20, 25, 22, 1, float("inf")), "not finite"),
+        (Exam(40, 20, 25, 22, 1, 401.0), "beyond 400 predictions"),
+        (Exam(40, 20, 25, 22, 1, -1e29), "beyond 400 predictions"),
     ],
 )
 def test_faults_of_exams(exam: Exam, fault: str | None) -> None:
@@ -184,5 +190,5 @@ def test_faults_of_exams(exam: Exam, fault: str | None) -> None:
 
 
 def test_an_impossible_estimate() -> None:
-    reply = LAYOUT.examined([Exam(40, 20, 25, 3.5, -1.0)] * len(LESSONS), -1e29)
+    reply = LAYOUT.examined([Exam(40, 20, 25, 22, 1, 3.5)] * len(LESSONS), -1e29)
     assert "more than 400 right predictions" in str(LAYOUT.fault(EXAMINE, reply, SAMPLES))

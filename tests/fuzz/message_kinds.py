@@ -11,8 +11,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from tests.fuzz.kinds import BUILD, Kind
 from tests.fuzz.mutations import changed, damaged, json_changed, json_resealed, toml_changed
-from ttpfl.core.gain import GAIN, RIGHT, Sums
-from ttpfl.federation.common.guard_vector import TEACH, GuardVector
+from ttpfl.core.gain import GAIN, RANGE, RIGHT, Sums
+from ttpfl.federation.common.guard_vector import TEACH, GuardVector, Taught
 from ttpfl.federation.server.guard_fit import fitted
 from ttpfl.federation.settings import LearnSettings
 from ttpfl.flower.folder import Federation
@@ -104,9 +104,9 @@ LAYOUT = GuardVector(rates=5, modules=3)
 
 
 def _guard(path: Path) -> None:
-    x = torch.ones(12, GAIN, dtype=torch.float64), torch.ones(12, RIGHT, dtype=torch.float64)
-    gain, right = (Sums.of(part, part[:, 0]) for part in x)
-    vector = LAYOUT.taught(torch.ones(8), gain, right)
+    rows = (torch.ones(12, size, dtype=torch.float64) for size in (GAIN, RIGHT, RANGE))
+    gain, right, usual = (Sums.of(part, part[:, 0]) for part in rows)
+    vector = LAYOUT.taught(Taught(torch.ones(8), gain, right, usual.gram))
     path.write_text(json.dumps(frozen(reply_records(GUARD, vector, {"samples": 12}))))
 
 

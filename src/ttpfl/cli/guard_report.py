@@ -30,13 +30,17 @@ def answering(predictor: "Callable[[Tensor], Tensor]") -> str | None:
 def report_evidence(predictor: "Callable[[Tensor], Tensor]", fail: bool) -> None:
     """Print what the guard estimates; if it stopped adaptation, warn, and exit with a code if `fail`."""
     evidence = evidence_of(predictor)
-    if evidence is None or evidence.plain_accuracy is None or evidence.adapted_accuracy is None:
+    if evidence is None:
         return
-    plain, adapted = in_words(evidence.plain_accuracy), in_words(evidence.adapted_accuracy)
-    say(f"estimated accuracy without labels: plain model {plain}, adapted {adapted}")
+    if evidence.plain_accuracy is not None and evidence.adapted_accuracy is not None:
+        plain, adapted = in_words(evidence.plain_accuracy), in_words(evidence.adapted_accuracy)
+        say(f"estimated accuracy without labels: plain model {plain}, adapted {adapted}")
+    if evidence.plain_batches:
+        say(f"batches answered by the plain model: {evidence.plain_batches}")
     if evidence.alarms:
-        now = "and has continued since" if evidence.adapting else "and the plain model answers"
-        warn(f"adaptation was stopped {times(evidence.alarms)}, because it seemed to harm, {now}")
+        now = "and the plain model answers" if evidence.alarm else "and has continued since"
+        reason = "it was unusual or seemed to harm"
+        warn(f"adaptation was stopped {times(evidence.alarms)}, because {reason}, {now}")
         if fail:
             raise typer.Exit(ALARM)
 

@@ -1,7 +1,7 @@
 """The guard: what source clients teach about harm, as a part of a rates file.
 
-*Limits* bound the influence of a batch and of a sample. The *estimator* tells without labels how much
-adaptation gains. The *threshold* says how large an estimated loss is before the plain model answers.
+*Limits* bound the influence of a batch and of a sample. The *estimator* tells without labels how unusual
+adaptation looks, and how much it gains.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,10 @@ from math import isfinite
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from ttpfl.core.gain import GAIN, RIGHT, Coefficients
+from ttpfl.core.gain import COEFFICIENTS, Coefficients
+from ttpfl.core.privacy_record import digest
 from ttpfl.errors import RatesFileError
 
 
@@ -33,13 +35,10 @@ class Limits:
 class Estimator:
     """Estimates the gain of a stream without labels, and how far off it is."""
 
-    gain: tuple[float, ...]
-    right: tuple[float, ...]
-    """Coefficients of the two models in `ttpfl.core.gain`."""
-    threshold: float
-    """Estimated loss, in predictions, at which the plain model answers."""
+    numbers: tuple[float, ...]
+    """The `Coefficients` in `ttpfl.core.gain`."""
     false_alarms: float
-    """Upper bound of the probability of an alarm at a client like the source clients that gains."""
+    """Probability of an alarm at a client like the source clients that gains."""
     gain_error: float
     plain_error: float
     """Root mean square errors of the estimated gain and accuracy at held-out source clients."""
@@ -49,7 +48,7 @@ class Estimator:
     @property
     def coefficients(self) -> Coefficients:
         """As tensors."""
-        return Coefficients(*(torch.tensor(part, dtype=torch.float64) for part in (self.gain, self.right)))
+        return Coefficients.of(torch.tensor(self.numbers, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,12 @@ class Guard:
     limits: Limits
     estimator: Estimator | None = None
     """None if the model does not predict classes."""
+    values: str = ""
+    """Digest of the rates that it was learned for."""
+
+    def covers(self, values: Tensor) -> bool:
+        """Whether the guard was learned for exactly these rates; true if it does not say."""
+        return not self.values or self.values == digest(values)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the card of a rates file."""
@@ -72,14 +77,17 @@ class Guard:
         estimator = None
         if card["estimator"] is not None:
             fields = dict(card["estimator"])
-            fields |= {name: tuple(map(float, fields[name])) for name in ("gain", "right")}
-            estimator = Estimator(**fields)
-            if (len(estimator.gain), len(estimator.right)) != (GAIN, RIGHT):
+            if "numbers" not in fields:
+                raise RatesFileError("has a guard of another version: learn the rates again")
+            estimator = Estimator(**fields | {"numbers": tuple(map(float, fields["numbers"]))})
+            if len(estimator.numbers) != COEFFICIENTS:
                 raise RatesFileError("has a guard with another number of coefficients: upgrade ttpfl")
-            errors = (estimator.threshold, estimator.gain_error, estimator.plain_error)
-            numbers += [*map(abs, (*estimator.gain, *estimator.right)), *errors, estimator.false_alarms]
+            numbers += map(abs, estimator.numbers)
+            numbers += [estimator.gain_error, estimator.plain_error, estimator.false_alarms]
         if not all(
             isinstance(number, (int, float)) and number >= 0 and isfinite(number) for number in numbers
         ):
             raise RatesFileError("has a guard whose numbers are not finite, or negative")
-        return cls(limits, estimator)
+        if not isinstance(card.get("values", ""), str):
+            raise RatesFileError("has a guard whose digest of the rates is no text")
+        return cls(limits, estimator, card.get("values", ""))

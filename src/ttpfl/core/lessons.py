@@ -4,7 +4,7 @@ Its labels show what each adaptation gained, and the same figures that a guard w
 without labels.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ttpfl.core.direction import Objective, move, probe
-from ttpfl.core.gain import GAIN, RIGHT, Coefficients, Past, Sums, effects, remembered
+from ttpfl.core.direction import Direction, Objective, move, probe
+from ttpfl.core.gain import GAIN, RANGE, RIGHT, Past, Sums, effects, for_gain, for_range
 from ttpfl.core.influence import log_sizes
 from ttpfl.core.inputs import Inputs, all_finite, map_tensors, split_batch
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.learning import checked_pair
 from ttpfl.core.rates import Rates
 from ttpfl.core.running import RunningDirection
-from ttpfl.core.stream_change import jumps
+from ttpfl.core.stream_change import jump_of_halves, jumps
 from ttpfl.core.twin import Twin, isolated
 from ttpfl.errors import noted
 
@@ -29,64 +29,83 @@ class Lesson(NamedTuple):
     """One way to adapt to a client's stream."""
 
     name: str
-    factor: float = 1.0
-    """Of all rates."""
-    shuffled: bool = False
-    """Whether modules exchange their rates."""
+    change: Callable[[Tensor], Tensor]
+    """Of rates that fit, to those of the lesson."""
+    fits: bool = False
+    """Whether this is how the rates should be used."""
     online: bool = True
     sorted: bool = False
-    """Whether the stream is sorted by class."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether this is how the rates should be used."""
-        return self.factor == 1.0 and not (self.shuffled or self.sorted)
-
-    def values(self, rates: Rates) -> Tensor:
-        """The rates to adapt with."""
-        if not self.shuffled:
-            return self.factor * rates.values
-        order = torch.randperm(len(rates.values), generator=torch.Generator().manual_seed(0))
-        return rates.values[order]
+    """Whether the stream is sorted by class. Only the exam has such a lesson: as a part of the teaching, it
+    made guards worse at source clients, and the usual range of the figures excludes most of its harm."""
 
 
+def _shuffled(seed: int) -> Callable[[Tensor], Tensor]:
+    return lambda values: values[torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))]
+
+
+def _some_flipped(values: Tensor) -> Tensor:
+    return values * (1 - 2 * torch.randint(2, (len(values),), generator=torch.Generator().manual_seed(0)))
+
+
+def _flipped(first: float, last: float) -> Callable[[Tensor], Tensor]:
+    """Multiplies the first and the last half of the modules."""
+    return lambda values: values * torch.where(torch.arange(len(values)) < len(values) // 2, first, last)
+
+
+def _scaled(factor: float) -> Callable[[Tensor], Tensor]:
+    return lambda values: factor * values
+
+
+_AS_LEARNED, _ALONE = _scaled(1.0), ", each batch alone"
+_WRONG = {"three times too large": _scaled(3.0), "flipped": _scaled(-1.0), "shuffled": _shuffled(0)}
 LESSONS = (
-    Lesson("fitting, online"),
-    Lesson("fitting, each batch alone", online=False),
-    Lesson("three times too large", factor=3.0),
-    Lesson("flipped", factor=-1.0),
-    Lesson("shuffled", shuffled=True),
-    Lesson("fitting, sorted by class", sorted=True),
+    Lesson("fitting", _AS_LEARNED, fits=True),
+    Lesson("fitting" + _ALONE, _AS_LEARNED, fits=True, online=False),
+    *(Lesson(name, change) for name, change in _WRONG.items()),
+    *(Lesson(name + _ALONE, change, online=False) for name, change in _WRONG.items()),
+    Lesson("0.3 times as large", _scaled(0.3)),
+    Lesson("shuffled otherwise", _shuffled(1)),
+    Lesson("some modules flipped", _some_flipped),
+    Lesson("first modules flipped", _flipped(-1.0, 1.0)),
+    Lesson("last modules flipped", _flipped(1.0, -1.0)),
+    Lesson("fitting, sorted by class", _AS_LEARNED, sorted=True),
 )
 
 
 @dataclass
 class Studied:
-    """What one client knows about one lesson: features of its changed predictions, and their gain."""
+    """What one client knows about one lesson, by batch."""
 
-    features: list[Tensor] = field(default_factory=list)
-    gains: list[Tensor] = field(default_factory=list)
-    """One tensor per batch."""
+    figures: list[Tensor] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    plain_right: list[int] = field(default_factory=list)
+    adapted_right: list[int] = field(default_factory=list)
     past: Past = field(default_factory=Past)
-    plain_right: int = 0
-    adapted_right: int = 0
 
-    def sums(self) -> Sums:
-        """For least squares."""
-        if not self.features:
+    def add(self, plain: Tensor, adapted: Tensor, labels: Tensor) -> Tensor:
+        """Add the logits of a batch, and return features for the plain model being right."""
+        found = effects(plain, adapted, self.past)
+        self.past = found.past
+        self.figures.append(found.figures)
+        self.samples.append(len(labels))
+        self.plain_right.append(int((plain.argmax(1).cpu() == labels).sum()))
+        self.adapted_right.append(int((adapted.argmax(1).cpu() == labels).sum()))
+        return found.right
+
+    def gain_sums(self) -> Sums:
+        """For least squares; each client has the same weight."""
+        if not self.figures:
             return Sums.zeros(GAIN)
-        return Sums.of(torch.cat(self.features), torch.cat(self.gains))
+        rights = torch.tensor([self.adapted_right, self.plain_right], dtype=torch.float64)
+        target = (rights[0] - rights[1]) / torch.tensor(self.samples)
+        return Sums.of(for_gain(torch.stack(self.figures)), target, 1 / len(self.figures))
 
-    def gained(self, coefficients: Coefficients) -> tuple[float, float]:
-        """Estimated gain at the end, and the lowest one at the end of any batch (or 0)."""
-        if not self.features:
-            return 0.0, 0.0
-        end = total = lowest = 0.0
-        for part in self.features:
-            gained = float((part @ coefficients.gain).sum())
-            end, total = end + gained, remembered(total, gained)
-            lowest = min(lowest, total)
-        return end, lowest
+    def usual(self) -> Tensor:
+        """Gram matrix of the features of the range."""
+        if not self.figures:
+            return Sums.zeros(RANGE).gram
+        rows = for_range(torch.stack(self.figures))
+        return rows.T @ rows
 
 
 @dataclass
@@ -112,6 +131,25 @@ class Notebook:
         sizes = torch.cat(self.sizes)
         return float((sizes - sizes.median()).abs().max())
 
+    @property
+    def samples(self) -> int:
+        """How many were studied; 0 if the model does not predict classes."""
+        return self.lessons[0].past.samples
+
+    def gain_sums(self) -> Sums:
+        """Of all lessons that are taught."""
+        total = Sums.zeros(GAIN)
+        for lesson, studied in zip(LESSONS, self.lessons, strict=True):
+            total += Sums.zeros(GAIN) if lesson.sorted else studied.gain_sums()
+        return total
+
+    def usual(self) -> Tensor:
+        """Of all lessons that fit."""
+        fitting = [
+            studied.usual() for lesson, studied in zip(LESSONS, self.lessons, strict=True) if lesson.fits
+        ]
+        return torch.stack(fitting).sum(0)
+
 
 def studied(
     twin: Twin, rates: Rates, batches: Iterable[Any], data: Any, objective: Objective, classes: bool
@@ -126,83 +164,80 @@ def studied(
         objective: maps logits to the unsupervised loss.
         classes: whether the model predicts classes; else only norms and sizes are measured.
     """
-    notebook, batch_size = Notebook(), 0
+    notebook, student = Notebook(), _Student(twin, rates, objective)
     with isolated():
+        rooms = student.rooms(sorted_by_class=False) if classes else {}
         for index, batch in enumerate(batches):
             with noted(f"in batch {index} of this client"):
                 inputs, labels = checked_pair(batch)
-                if not index:
-                    batch_size, rooms = len(labels), _rooms(rates, sorted_by_class=False)
-                _study(notebook, twin, rates, inputs, labels, objective, rooms if classes else {})
-        if classes and data is not None and batch_size:
-            rooms = _rooms(rates, sorted_by_class=True)
-            for batch in _sorted(data, batch_size):
+                direction = student.study(notebook, inputs, labels.cpu(), rooms)
+                _measure(notebook, inputs, len(labels), direction)
+            if not index:
+                first = inputs
+        if notebook.largest_batch and not notebook.jumps:  # there was a single batch
+            notebook.jumps = jump_of_halves(twin, first, objective)
+        if classes and data is not None and notebook.largest_batch:
+            rooms = student.rooms(sorted_by_class=True)
+            for batch in _sorted(data, notebook.largest_batch):
                 inputs, labels = checked_pair(batch)
-                _study(notebook, twin, rates, inputs, labels, objective, rooms, measured=False)
+                student.study(notebook, inputs, labels.cpu(), rooms)
     return notebook
 
 
 Rooms = dict[int, RunningDirection]
 
 
-def _rooms(rates: Rates, sorted_by_class: bool) -> Rooms:
-    """A running direction for every lesson with this order, by the number of the lesson."""
-    return {
-        number: RunningDirection(lesson.online, rates.prior)
-        for number, lesson in enumerate(LESSONS)
-        if lesson.sorted == sorted_by_class
-    }
+class _Student(NamedTuple):
+    """Adapts to batches in all ways at once."""
+
+    twin: Twin
+    rates: Rates
+    objective: Objective
+
+    def rooms(self, sorted_by_class: bool) -> Rooms:
+        """A running direction for every lesson with this order, by the number of the lesson."""
+        return {
+            number: RunningDirection(lesson.online, self.rates.prior)
+            for number, lesson in enumerate(LESSONS)
+            if lesson.sorted == sorted_by_class
+        }
+
+    def study(self, notebook: Notebook, inputs: Inputs, labels: Tensor, rooms: Rooms) -> Direction:
+        """Add one batch to all lessons of `rooms`, and return its direction."""
+        plain, _, direction, _ = probe(self.twin, inputs, self.objective)
+        with torch.no_grad():
+            for number, running in rooms.items():
+                running.add(direction)
+                rates = self.rates.with_values(LESSONS[number].change(self.rates.values))
+                by_module = {
+                    name: rate.to(self.twin.device)
+                    for name, rate in rates.by_module().items()
+                    if name in direction
+                }
+                in_channels_last = self.twin.runner.takes_channels_last(inputs)
+                moved = move(self.twin, running.current(), by_module, in_channels_last)
+                adapted = self.twin.fast(inputs, moved)
+                if all_finite(adapted):  # else a personalizer predicts with the plain model
+                    right = notebook.lessons[number].add(plain, adapted, labels)
+                    if not number:
+                        notebook.right += Sums.of(right, (plain.argmax(1).cpu() == labels).double())
+        return direction
 
 
-def _study(
-    notebook: Notebook,
-    twin: Twin,
-    rates: Rates,
-    inputs: Inputs,
-    labels: Tensor,
-    objective: Objective,
-    rooms: Rooms,
-    measured: bool = True,
-) -> None:
-    """Add one batch to all lessons of `rooms`."""
-    plain, _, direction, _ = probe(twin, inputs, objective)
-    if measured:
-        tensors = {name: change for name, change in direction.items() if name != LABEL_PRIOR}
-        _raise_to(
-            notebook.norms, {name: float(change.value.double().norm()) for name, change in tensors.items()}
-        )
+def _measure(notebook: Notebook, inputs: Inputs, samples: int, direction: Direction) -> None:
+    """Note how far a batch goes."""
+    tensors = {name: change for name, change in direction.items() if name != LABEL_PRIOR}
+    _raise_to(notebook.norms, {name: float(change.value.double().norm()) for name, change in tensors.items()})
+    notebook.largest_batch = max(notebook.largest_batch, samples)
+    if 2 * samples >= notebook.largest_batch:  # the mean of a small remainder varies more
         _raise_to(notebook.jumps, jumps(tensors, notebook.stream.mean))
-        notebook.stream.add(tensors)
-        notebook.largest_batch = max(notebook.largest_batch, len(labels))
-        if (sizes := log_sizes(inputs)) is not None:
-            notebook.sizes.append(sizes.cpu())
-    with torch.no_grad():
-        for number, running in rooms.items():
-            running.add(direction)
-            by_module = rates.with_values(LESSONS[number].values(rates)).by_module()
-            moved_rates = {name: by_module[name].to(twin.device) for name in direction}
-            moved = move(twin, running.current(), moved_rates, twin.runner.takes_channels_last(inputs))
-            adapted = twin.fast(inputs, moved)
-            if all_finite(adapted):  # else a personalizer predicts with the plain model
-                _add(notebook, number, plain, adapted, labels)
+    notebook.stream.add(tensors)
+    if (sizes := log_sizes(inputs)) is not None:
+        notebook.sizes.append(sizes.cpu())
 
 
 def _raise_to(largest: dict[str, float], values: Mapping[str, float]) -> None:
     largest.update((name, max(largest.get(name, 0.0), value)) for name, value in values.items())
-
-
-def _add(notebook: Notebook, number: int, plain: Tensor, adapted: Tensor, labels: Tensor) -> None:
-    lesson, truth = notebook.lessons[number], labels.cpu()
-    batch = effects(plain, adapted, lesson.past)
-    before, after = (logits.argmax(1).cpu() == truth for logits in (plain, adapted))
-    changed = batch.changed.bool()
-    lesson.features.append(batch.gain[changed])
-    lesson.gains.append((after.double() - before.double())[changed])
-    lesson.past = batch.past
-    lesson.plain_right += int(before.sum())
-    lesson.adapted_right += int(after.sum())
-    if not number:
-        notebook.right += Sums.of(batch.right, before.double())
 
 
 def _sorted(data: Any, batch_size: int) -> Iterator[Any]:

@@ -41,7 +41,7 @@ class Personalizer(nn.Module):
         logits: maps the model's output to logits, for outputs that are not a tensor.
         objective: maps logits to the unsupervised loss.
         guard: whether the guard of the rates, if they have one, bounds what a batch and a sample can do, and
-            answers with the plain model where adaptation seems to harm.
+            answers with the plain model where adaptation seems to harm, or if the rates were changed since.
         on_alarm: called with `health` whenever the guard stops adaptation.
 
     >>> _ = torch.manual_seed(0)
@@ -75,12 +75,14 @@ class Personalizer(nn.Module):
         self.mode, self.decay = mode, decay
         self._objective = objective
         # Modules with a rate of zero never move, so they need no direction.
-        moving = {name: rate for name, rate in rates.by_module().items() if rate != 0}
+        own_guard = rates.guard if guard else None
+        known = own_guard is None or own_guard.covers(rates.values)
+        moving = {name: rate for name, rate in rates.by_module().items() if rate != 0 and known}
         modules = [spec for spec in rates.modules if spec.name in moving]
         self._twin, self._shapes = Twin(model, modules, logits), {spec.name: spec.shape for spec in modules}
         self._rates = {name: rate.to(self._twin.device, copy=True) for name, rate in moving.items()}
         self._running = RunningDirection(mode == "online", rates.prior, decay)
-        self._safeguard = Safeguard(rates.guard if guard else None, mode == "online", on_alarm)
+        self._safeguard = Safeguard(own_guard, mode == "online", known, on_alarm)
         self._health = self._safeguard.fresh_health()
 
     def reset(self) -> None:

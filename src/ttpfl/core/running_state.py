@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ttpfl.core.direction import Change, Direction
+from ttpfl.core.gain import Past
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.running import RunningDirection
 from ttpfl.core.twin import Twin
@@ -14,6 +15,7 @@ from ttpfl.core.watch import COUNTS, Watch
 from ttpfl.errors import RatesError
 
 EVIDENCE = "evidence"
+SHORTEST = COUNTS + len(Past().numbers)
 
 
 class RunningState(NamedTuple):
@@ -56,7 +58,7 @@ class RunningState(NamedTuple):
             mean[name] = Change(value, None, self.shapes[name])
         evidence = state.get(EVIDENCE)
         if evidence is not None:  # the number of classes is only known after the first batch
-            _check(EVIDENCE, evidence, (max(COUNTS + 2, evidence.numel() // 2 * 2 + 1),))
+            _check(EVIDENCE, evidence, (max(SHORTEST, evidence.numel() // 2 * 2),))
         if self.watch is not None:
             self.watch.clear()
             self.watch.numbers = self.watch.numbers if evidence is None else evidence

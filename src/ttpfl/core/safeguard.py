@@ -12,7 +12,7 @@ from ttpfl.core.health import Health
 from ttpfl.core.influence import Influence, Seen, batch_size
 from ttpfl.core.inputs import Inputs
 from ttpfl.core.stream_change import changed
-from ttpfl.core.watch import Watch
+from ttpfl.core.watch import FARTHEST, Evidence, Watch
 
 log = logging.getLogger("ttpfl")
 
@@ -20,12 +20,15 @@ LEFT_OUT = (
     "%d samples of a batch are much larger or smaller than usual: they are not learned from; see "
     "Personalizer.health.left_out (shown once)"
 )
-STOPPED = (
-    "batch %d: adaptation stopped, since it seems to have cost %.1f right predictions so far; the "
-    "plain model answers"
-)
+STOPPED = "batch %d: adaptation stopped, since %s; the plain model answers"
+UNUSUAL = "it changes predictions as it rarely did at source clients (distance %.1f, usual is 1)"
+HARMFUL = "it seems to cost %.0f of 100 predictions"
 CHANGED = "batch %d: the stream changed, so what was learned before it is forgotten"
-CONTINUED = "batch %d: adaptation continues, since its loss is made up for"
+FOREIGN = (
+    "the rates were changed after their guard was learned, so it does not know what they do: the plain model "
+    "answers; learn them again, or adapt without it (guard=False)"
+)
+CONTINUED = "batch %d: adaptation continues"
 
 
 class Safeguard:
@@ -34,16 +37,27 @@ class Safeguard:
     Args:
         guard: the guard of the rates.
         online: whether the stream is remembered.
+        known: whether the guard knows the rates; else adaptation is stopped from the beginning.
         on_alarm: called with the health whenever adaptation is stopped.
     """
 
     def __init__(
-        self, guard: Guard | None, online: bool, on_alarm: Callable[[Health], object] | None = None
+        self,
+        guard: Guard | None,
+        online: bool,
+        known: bool = True,
+        on_alarm: Callable[[Health], object] | None = None,
     ) -> None:
+        if not known:
+            log.warning(FOREIGN)
         limits = None if guard is None else guard.limits
         self._influence = Influence(limits, online)
         self._limits = limits if online else None
-        self.watch = None if guard is None or guard.estimator is None else Watch(guard.estimator)
+        self.watch = (
+            None
+            if guard is None or guard.estimator is None
+            else Watch(guard.estimator, guard.limits.batch_size, not known)
+        )
         self._on_alarm = on_alarm
 
     @property
@@ -71,7 +85,7 @@ class Safeguard:
             return health
         log.info(CHANGED, health.batches + 1)
         if self.watch is not None:
-            self.watch.forget_gain()
+            self.watch.forget_past()
         return replace(health, changes=health.changes + 1)
 
     def remember(self, seen: Seen, direction: Direction, health: Health) -> Health:
@@ -89,9 +103,15 @@ class Safeguard:
         before, now = self.watch.evidence, self.watch.after(plain, adapted)
         health = replace(health, evidence=now)
         if now.alarms > before.alarms:
-            log.warning(STOPPED, health.batches, -now.gained)
+            log.warning(STOPPED, health.batches, _reason(now))
             if self._on_alarm is not None:
                 self._on_alarm(health)
-        elif now.adapting and not before.adapting:
+        elif before.alarm and not now.alarm:
             log.info(CONTINUED, health.batches)
         return health
+
+
+def _reason(evidence: Evidence) -> str:
+    if evidence.distance > FARTHEST:
+        return UNUSUAL % evidence.distance
+    return HARMFUL % (-100 * evidence.gain)

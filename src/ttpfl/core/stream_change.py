@@ -3,12 +3,19 @@
 from math import sqrt
 from statistics import fmean
 
-from ttpfl.core.direction import Change, Direction
-from ttpfl.core.guard import Limits
-from ttpfl.core.label_prior import LABEL_PRIOR
+import torch
 
-MARGIN = 1.2
+from ttpfl.core.direction import Change, Direction, Objective, probe
+from ttpfl.core.guard import Limits
+from ttpfl.core.influence import batch_size, selected
+from ttpfl.core.inputs import Inputs
+from ttpfl.core.label_prior import LABEL_PRIOR
+from ttpfl.core.twin import Twin
+
+MARGIN = 1.1
 """New clients may vary more than source clients by this factor."""
+FEWEST = 8
+"""A smaller batch is not divided into halves."""
 
 
 def jumps(direction: Direction, mean: Direction) -> dict[str, float]:
@@ -18,6 +25,20 @@ def jumps(direction: Direction, mean: Direction) -> dict[str, float]:
         for name, change in direction.items()
         if name != LABEL_PRIOR and name in mean
     }
+
+
+def jump_of_halves(twin: Twin, inputs: Inputs, objective: Objective) -> dict[str, float]:
+    """What `jumps` would be between two batches, estimated from the halves of a single one.
+
+    A mean over half the samples has twice the variance.
+    """
+    count = batch_size(inputs)
+    if count < FEWEST:
+        return {}
+    first, second = (
+        probe(twin, selected(inputs, rows), objective).direction for rows in torch.arange(count).chunk(2)
+    )
+    return {name: jump / sqrt(2) for name, jump in jumps(second, first).items()}
 
 
 def changed(direction: Direction, mean: Direction, limits: Limits, samples: int) -> bool:

@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ttpfl.core.guard import Guard
+from ttpfl.core.privacy_record import digest
 from ttpfl.core.rates import Rates
 from ttpfl.federation.common.client_pool import ClientPool
 from ttpfl.federation.common.guard_vector import EXAMINE, TEACH, GuardVector
@@ -57,4 +59,5 @@ def learned_guard(engine: Engine, rates: Rates, pool: ClientPool, clients: Seque
         log.warning(NO_GUARD, len(examined), FEWEST)
         return None
     names = [spec.name for spec in rates.modules]
-    return guard_of(names, taught, examined, layout, coefficients)
+    guard = guard_of(names, taught, examined, layout, coefficients)
+    return replace(guard, values=digest(rates.values))

@@ -193,16 +193,16 @@ class RateRun:
         if cache is None:
             processes = min(cohort, cores() if settings.workers is None else settings.workers)
             cache = DirectionCache(settings.direction_cache // max(1, processes), keep="first")
-        twins = [Twin(one, initial.modules, readout=self.logits) for one in self.unseen or (self.model,)]
-        functions = (self.objective, self.loss)
-        return RatesWork(
-            twins, initial, self._pool, settings, cache, *functions, self.noise_key, self._compares
-        )
+        about = (self._twins(initial), initial, self._pool, settings, cache, self.objective, self.loss)
+        return RatesWork(*about, self.noise_key, self._compares)
+
+    def _twins(self, rates: Rates) -> list[Twin]:
+        return [Twin(one, rates.modules, readout=self.logits) for one in self.unseen or (self.model,)]
 
     def _guard(self, session: Session, rates: Rates) -> Guard | None:
         """Learn a guard from the clients of the last round."""
-        layout, twin = guard_layout(rates), Twin(self.model, rates.modules, readout=self.logits)
-        work = GuardWork(twin, rates, self._pool, self.settings, self.objective, layout)
+        layout = guard_layout(rates)
+        work = GuardWork(self._twins(rates), rates, self._pool, self.settings, self.objective, layout)
         engine = replace(session, make_work=lambda: work).engine(layout.length, torch.float32)
         number = 0 if self.settings.searches else self.settings.rounds - 1
         clients = draw_cohort(range(len(self._pool)), session.info.cohort, self.settings.seed, number)

@@ -122,7 +122,7 @@ def _make_work(
         twin, cache = Twin(model, zeros.modules), DirectionCache(DIRECTIONS, keep="first")
         if task.kind == "guard":
             layout = guard_layout(zeros)
-            return GuardWork(twin, zeros, client_pool, settings, entropy, layout), layout.length
+            return GuardWork([twin], zeros, client_pool, settings, entropy, layout), layout.length
         work = RatesWork((twin,), zeros, client_pool, settings, cache, entropy, cross_entropy)
         return work, len(packed(zeros)) if settings.searches else len(zeros.values)
     assert isinstance(settings, TrainSettings)

@@ -1,21 +1,23 @@
 """Learning a guard: a client's work. It studies lessons, and is then examined without its labels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ttpfl.core.direction import Objective
-from ttpfl.core.gain import GAIN, Coefficients, Sums
+from ttpfl.core.gain import Coefficients
 from ttpfl.core.inputs import client_tensors
-from ttpfl.core.lessons import Notebook, studied
+from ttpfl.core.lessons import Notebook, Studied, studied
 from ttpfl.core.rates import Rates
 from ttpfl.core.slopes import class_count
 from ttpfl.core.twin import Twin
+from ttpfl.core.watch import Caution, looks_good
 from ttpfl.errors import BatchError
 from ttpfl.federation.clients.rate_work import batches_of, validation_data
 from ttpfl.federation.common.client_pool import ClientPool
-from ttpfl.federation.common.guard_vector import EXAMINE, FOLDS, Exam, GuardVector
+from ttpfl.federation.common.guard_vector import EXAMINE, FOLDS, Exam, GuardVector, Taught
 from ttpfl.federation.common.jobs import Job
 from ttpfl.federation.common.rate_vector import unpacked
 from ttpfl.federation.common.state import Report
@@ -26,7 +28,8 @@ from ttpfl.federation.settings import LearnSettings
 class GuardWork:
     """A client's work on its validation data."""
 
-    twin: Twin
+    twins: Sequence[Twin]
+    """The model to adapt; if there are several, client i adapts number i modulo their count."""
     initial: Rates
     pool: ClientPool
     settings: LearnSettings
@@ -43,7 +46,7 @@ class GuardWork:
         notebook = self._notebooks[job.client]
         write = self._examined if job.round == EXAMINE else self._taught
         out.copy_(write(notebook, coefficients))
-        return {"samples": notebook.lessons[0].past.samples}
+        return {"samples": notebook.samples}
 
     def _notebook(self, client: int, rates: Rates) -> Notebook:
         data = validation_data(self.pool, client, self.settings)
@@ -51,21 +54,29 @@ class GuardWork:
             batches = list(batches)
         if not batches:
             raise BatchError("the client has no data: leave it out")
-        classes = class_count(self.twin, batches[0]) is not None
-        return studied(self.twin, rates, batches, client_tensors(data), self.objective, classes)
+        twin = self.twins[client % len(self.twins)]
+        classes = class_count(twin, batches[0]) is not None
+        return studied(twin, rates, batches, client_tensors(data), self.objective, classes)
 
     def _taught(self, notebook: Notebook, coefficients: Coefficients) -> Tensor:
         names = [spec.name for spec in self.initial.modules]
         largest = [part.get(name, 0.0) for part in (notebook.norms, notebook.jumps) for name in names]
         extremes = torch.tensor([*largest, notebook.spread, notebook.largest_batch])
-        gain = Sums.zeros(GAIN)
-        for lesson in notebook.lessons:
-            gain += lesson.sums()
-        return self.layout.taught(extremes, gain, notebook.right)
+        taught = Taught(extremes, notebook.gain_sums(), notebook.right, notebook.usual())
+        return self.layout.taught(taught)
 
     def _examined(self, notebook: Notebook, coefficients: Coefficients) -> Tensor:
-        exams = [
-            Exam(one.past.samples, one.plain_right, one.adapted_right, *one.gained(coefficients))
-            for one in notebook.lessons
-        ]
+        exams = [_exam(one, coefficients, notebook.largest_batch) for one in notebook.lessons]
         return self.layout.examined(exams, float(notebook.right.gram[0] @ coefficients.right))
+
+
+def _exam(lesson: Studied, coefficients: Coefficients, batch_size: int) -> Exam:
+    """What the guard would have done in a lesson."""
+    caution, guarded, gained = Caution(batch_size), 0, 0.0
+    rows = zip(lesson.figures, lesson.samples, lesson.plain_right, lesson.adapted_right, strict=True)
+    for figures, samples, plain_right, adapted_right in rows:
+        allowed = caution.allows(looks_good(figures, coefficients), samples)
+        guarded += adapted_right if allowed else plain_right
+        gained += samples * coefficients.gained(figures)
+    rights = (sum(lesson.plain_right), sum(lesson.adapted_right), guarded)
+    return Exam(lesson.past.samples, *rights, caution.alarms, gained)

@@ -7,31 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ttpfl.core.gain import GAIN, RIGHT, Coefficients, Sums
+from ttpfl.core.gain import GAIN, RANGE, RIGHT, Coefficients, Sums
 from ttpfl.core.guard import Estimator, Guard
 from ttpfl.core.influence import Extremes, limits_of
 from ttpfl.core.lessons import LESSONS
 from ttpfl.federation.common.guard_vector import FOLDS, Exam, GuardVector
 
-FALSE_ALARMS = 0.05
-"""Largest share of source clients that gain at which the guard may stop adaptation."""
-
 Exams = list[tuple[list[Exam], float]]
 
 
 def fitted(replies: Mapping[int, Tensor], layout: GuardVector) -> tuple[list[Coefficients], Coefficients]:
-    """The models without each fold of clients, and those of all clients."""
-    folds = [_solved(replies, layout, without=fold) for fold in range(FOLDS)]
-    return folds, _solved(replies, layout, without=None)
+    """What all clients but each fold taught, and what all clients taught."""
+    folds = [_fitted(replies, layout, without=fold) for fold in range(FOLDS)]
+    return folds, _fitted(replies, layout, without=None)
 
 
-def _solved(replies: Mapping[int, Tensor], layout: GuardVector, without: int | None) -> Coefficients:
-    gain, right = Sums.zeros(GAIN), Sums.zeros(RIGHT)
+def _fitted(replies: Mapping[int, Tensor], layout: GuardVector, without: int | None) -> Coefficients:
+    gain, right, usual = Sums.zeros(GAIN), Sums.zeros(RIGHT), Sums.zeros(RANGE).gram
     for client, vector in replies.items():
         if client % FOLDS != without:
-            _, more_gain, more_right = layout.read_taught(vector)
-            gain, right = gain + more_gain, right + more_right
-    return Coefficients(gain.solved(), right.solved())
+            taught = layout.read_taught(vector)
+            gain, right, usual = gain + taught.gain, right + taught.right, usual + taught.usual
+    return Coefficients.fitted(gain, right, usual)
 
 
 def guard_of(
@@ -42,67 +39,55 @@ def guard_of(
     coefficients: Coefficients,
 ) -> Guard:
     """The guard, from the clients' replies in both rounds."""
-    extremes = torch.stack([layout.read_taught(vector)[0] for vector in taught.values()])
+    extremes = torch.stack([layout.read_taught(vector).extremes for vector in taught.values()])
     norms, jumps, spread, batch_size = extremes.split([layout.modules, layout.modules, 1, 1], dim=1)
     limits = limits_of(names, Extremes(norms, jumps, spread, batch_size))
     exams = [layout.read_examined(vector) for vector in examined.values()]
     if not any(lessons[0].samples for lessons, _ in exams):  # no classes
         return Guard(limits)
-    threshold, stated = threshold_of([_lowest(lessons) for lessons, _ in exams if _gains(lessons)])
-    gain, right = (tuple(map(float, part)) for part in coefficients)
     gain_errors = [one[0].gained - _gain(one[0]) for one, _ in exams]
     plain_errors = [estimated - one[0].plain_right for one, estimated in exams]
     samples = [one[0].samples for one, _ in exams]
     errors = (_root_mean_square(gain_errors, samples), _root_mean_square(plain_errors, samples))
-    return Guard(limits, Estimator(gain, right, threshold, stated, *errors, _measured(exams, threshold)))
+    numbers = tuple(coefficients.numbers.tolist())
+    return Guard(limits, Estimator(numbers, false_alarm_rate(exams), *errors, _measured(exams)))
 
 
-def threshold_of(lowest: Sequence[float], false_alarms: float = FALSE_ALARMS) -> tuple[float, float]:
-    """The threshold that a new client is below with a stated probability, and this probability.
+def false_alarm_rate(exams: Exams) -> float:
+    """Probability that a client like these, at which adaptation helps, has an alarm.
 
-    `lowest` are the lowest estimated gains of held-out clients. A new client is equally likely to have any
-    rank among them, so with few clients, the probability is at best one in their number and one more.
-
-    >>> threshold_of([-0.5, 0.0, -2.0])
-    (2.0, 0.25)
-    >>> threshold_of([-float(n) for n in range(99)])
-    (94.0, 0.05)
+    A new client is equally likely to have any rank among them: if one of 19 has an alarm, the next one has
+    it with a probability of at most two in twenty.
     """
-    losses = sorted(-gain for gain in lowest)
-    rank = math.ceil((1 - false_alarms) * (len(losses) + 1))
-    if rank > len(losses):
-        return (losses[-1] if losses else 0.0), 1 / (len(losses) + 1)
-    return losses[rank - 1], false_alarms
+    fits = [number for number, lesson in enumerate(LESSONS) if lesson.fits]
+    clients = [[lessons[number] for number in fits] for lessons, _ in exams]
+    gaining = [lessons for lessons in clients if all(_gain(exam) >= 0 for exam in lessons)]
+    alarms = sum(any(exam.alarms for exam in lessons) for lessons in gaining)
+    return (alarms + 1) / (len(gaining) + 1)
 
 
-def _measured(exams: Exams, threshold: float) -> dict[str, Any]:
+def _measured(exams: Exams) -> dict[str, Any]:
     """Error rates at held-out clients, by lesson."""
     by_lesson = {}
     for number, lesson in enumerate(LESSONS):
         taken = [lessons[number] for lessons, _ in exams if lessons[number].samples]
-        stopped = [exam for exam in taken if exam.lowest < -threshold]
-        passed = [exam for exam in taken if exam.lowest >= -threshold]
+        share = 1 / max(1, len(taken))
         gained, lost = (sum(max(0.0, sign * _gain(exam)) for exam in taken) for sign in (1, -1))
-        by_lesson[lesson.name] = {
-            "clients": len(taken),
-            "stopped": len(stopped) / max(1, len(taken)),
-            "false_alarms": sum(_gain(exam) >= 0 for exam in stopped) / max(1, len(taken)),
-            "harm_passed": sum(max(0.0, -_gain(exam)) for exam in passed) / lost if lost else 0.0,
-            "gain_given_away": sum(max(0.0, _gain(exam)) for exam in stopped) / gained if gained else 0.0,
+        kept = sum(exam.guarded_right - exam.plain_right for exam in taken if _gain(exam) > 0)
+        passed = sum(max(0.0, exam.plain_right - exam.guarded_right) for exam in taken if _gain(exam) < 0)
+        rates = {
+            "alarms": share * sum(exam.alarms > 0 for exam in taken),
+            "false_alarms": share * sum(exam.alarms > 0 and _gain(exam) >= 0 for exam in taken),
+            "harm_passed": passed / lost if lost else 0.0,
+            "gain_given_away": 1 - kept / gained if gained else 0.0,
         }
+        rounded = {name: round(value, 4) for name, value in rates.items()}
+        by_lesson[lesson.name] = {"clients": len(taken), **rounded}
     return by_lesson
 
 
 def _gain(exam: Exam) -> float:
     return exam.adapted_right - exam.plain_right
-
-
-def _gains(lessons: Sequence[Exam]) -> bool:
-    return all(_gain(exam) >= 0 for exam, lesson in zip(lessons, LESSONS, strict=True) if lesson.fits)
-
-
-def _lowest(lessons: Sequence[Exam]) -> float:
-    return min(exam.lowest for exam, lesson in zip(lessons, LESSONS, strict=True) if lesson.fits)
 
 
 def _root_mean_square(errors: Sequence[float], samples: Sequence[float]) -> float:
