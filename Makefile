@@ -11,7 +11,8 @@ PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
 # Additional index for torch. On Linux, pip's default index has the CUDA builds, which take gigabytes. For the CPU
 # build: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
-PIP := $(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+INSTALL := -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+PIP := $(BIN)/python $(INSTALL)
 LOCKED := $(PIP) --require-hashes --no-deps -r
 # Lock for all platforms and Python 3.11 or newer. torch has separate locks, because its builds come from two indexes.
 # The extra dependencies of its GPU builds are not locked.
@@ -21,10 +22,10 @@ WITHOUT_TORCH := awk '/^[a-z]/ {keep = !/^(torch|triton|nvidia-|cuda-)/} keep'
 # Run outside of the environment, because pip-audit has many dependencies.
 AUDIT := $(BIN)/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes -r requirements/torch.lock -r requirements/dev.lock
 
-.PHONY: help demo test test-slow test-flower lint format golden docs bench package lock audit clean
+.PHONY: help demo test test-slow test-flower test-interop lint format golden docs bench package lock audit clean
 
 help: ## Show this help
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(DEMO_READY): pyproject.toml $(wildcard requirements/*.lock)
 	@echo "Installing ttpfl and torch into $(VENV). This takes a few minutes."
@@ -63,6 +64,14 @@ test-flower: $(READY) ## Run the federation tests with another version of Flower
 	$(OTHER)/bin/python -m pip install --quiet --no-deps -e .
 	$(TEST_ENV) PATH="$(CURDIR)/$(OTHER)/bin:$$PATH" $(OTHER)/bin/python -m pytest -n 1 tests/flower
 
+INTEROP := .venv-interop
+
+test-interop: ## Run the tests with timm, Transformers, torchvision, Lightning, OpenCLIP, the Hub and trackers
+	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python $(INSTALL) -r requirements/interop.txt
+	$(INTEROP)/bin/python $(INSTALL) --no-deps -e .
+	$(TEST_ENV) TTPFL_TEST_INTEROP=1 $(INTEROP)/bin/python -m pytest -n 2 tests/interop
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -100,4 +109,4 @@ audit: $(READY) ## Check locked packages for known vulnerabilities and write sbo
 	$(AUDIT) --progress-spinner off --format cyclonedx-json --output sbom.json
 
 clean: ## Remove the environment and all generated files
-	rm -rf $(VENV) .venv-flower-* sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-flower-* $(INTEROP) sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

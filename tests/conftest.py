@@ -24,6 +24,7 @@ INTEROP = {  # test of another library: what has to be installed
     "test_hub": "huggingface_hub",
     "test_lightning": "lightning",
     "test_open_clip": "open_clip",
+    "test_page": "open_clip",
     "test_timm": "timm",
     "test_torchvision": "torchvision",
     "test_trackers": "mlflow",
@@ -31,7 +32,9 @@ INTEROP = {  # test of another library: what has to be installed
 }
 if "TTPFL_TEST_INTEROP" not in os.environ:  # set by make test-interop, which needs all of them
     collect_ignore += ["interop/test_compile.py"]  # takes a minute
-    collect_ignore += [f"interop/{name}.py" for name, package in INTEROP.items() if find_spec(package) is None]
+    collect_ignore += [
+        f"interop/{name}.py" for name, package in INTEROP.items() if find_spec(package) is None
+    ]
 
 # The same examples each time: a red run is the change's doing. New ones: --hypothesis-profile default
 settings.register_profile("repeatable", derandomize=True)

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ttpfl
-from tests.helpers.reference import Reference, State
+from tests.helpers.reference import PlainBatchNorm, Reference, State
 
 CLASSES = 3
-BATCH, SAMPLES = 8, 16
-DOUBLE = 1e-8  # of the largest change of a rate
-SINGLE = 1e-3  # of the largest move; float32 against float64
+BATCH, SAMPLES, STEPS = 8, 16, 20
+DOUBLE = 1e-8  # of the largest change of a rate or a logit
+LR = 1e-3
 
 Batch = Tensor | Mapping[str, Tensor]
 Draw = Callable[[int], Batch]
@@ -46,7 +47,13 @@ def logits_of(output: Any) -> Tensor:
 
 
 class PlainLogits(Reference):
-    """The reference, for inputs by name, integers, and outputs that are not a tensor."""
+    """The reference, for inputs by name, integers, outputs with logits, and timm's BatchNormAct2d."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        for path, layer in model.named_modules():
+            if hasattr(layer, "act") and isinstance(self.model.get_submodule(path), PlainBatchNorm):
+                self.model.get_submodule(path).register_forward_hook(lambda _, x, y, act=layer.act: act(y))
 
     def logits(self, x: Batch, state: State) -> Tensor:
         self.model.load_state_dict(state, strict=False)
@@ -77,9 +84,19 @@ def client(draw: Draw) -> Any:
     return {**x, "labels": y} if isinstance(x, Mapping) else (x, y)
 
 
+def barely_trained(model: nn.Module, draw: Draw) -> None:
+    """A few steps: running statistics know the data, and no layer is zero any more."""
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    model.train()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        F.cross_entropy(logits_of(call(model, draw(SAMPLES))), torch.randint(CLASSES, (SAMPLES,))).backward()
+        optimizer.step()
+
+
 def some_rates(model: nn.Module) -> ttpfl.Rates:
     zeros = ttpfl.Rates.zeros(model)
-    return zeros.with_values(0.2 + 0.2 * torch.rand(len(zeros.names)))
+    return zeros.with_values(0.05 + 0.05 * torch.rand(len(zeros.names)))
 
 
 def check_learning(model: nn.Module, draw: Draw) -> None:
@@ -98,9 +115,9 @@ def check_slopes(model: nn.Module, draw: Draw) -> None:
     rates = some_rates(model)
     rates.values = rates.values.double()
     start, reference = by_name(rates), PlainLogits(model)
-    expected = reference.refine(start, [(x, y)], lr=0.1)
+    expected = reference.refine(start, [(x, y)], lr=LR)
     batch = (x, y) if isinstance(x, Tensor) else {**x, "labels": y}
-    refined = by_name(ttpfl.refine_rates(model, rates, [batch], lr=0.1))
+    refined = by_name(ttpfl.refine_rates(model, rates, [batch], lr=LR))
     moves = {name: value - start[name] for name, value in expected.items()}
     largest = max(map(abs, moves.values()))
     assert largest > 0
@@ -108,16 +125,24 @@ def check_slopes(model: nn.Module, draw: Draw) -> None:
 
 
 def check_adaptation(model: nn.Module, draw: Draw) -> None:
-    """A batch moves every tensor as in the reference; with rates of zero the model answers as before."""
-    x, rates = draw(BATCH), some_rates(model)
+    """A batch moves every tensor as in the reference."""
+    model, x = copy.deepcopy(model).double().eval(), in_double(draw(BATCH))
+    rates = some_rates(model)
+    rates.values = rates.values.double()
+    with torch.no_grad():
+        plain = logits_of(call(model, x))
+    (expected,) = PlainLogits(model).predict([x], by_name(rates))
+    move = (expected - plain).abs().max()
+    assert move > 1e-5
+    assert (call(ttpfl.Personalizer(model, rates), x) - expected).abs().max() < DOUBLE * move
+
+
+def check_rates_of_zero(model: nn.Module, draw: Draw) -> None:
+    """The answers are those of the model, bit for bit."""
+    x, rates = draw(BATCH), ttpfl.Rates.zeros(model)
     with torch.no_grad():
         plain = logits_of(call(model.eval(), x))
-    sized = x if isinstance(x, Tensor) else Named(x)
-    (expected,) = PlainLogits(model).predict([sized], by_name(rates))
-    move = (expected - plain).abs().max()
-    assert move > 1e-4
-    assert (call(ttpfl.Personalizer(model, rates), x) - expected).abs().max() < SINGLE * move
-    assert torch.equal(call(ttpfl.Personalizer(model, ttpfl.Rates.zeros(model)), x), plain)
+    assert torch.equal(call(ttpfl.Personalizer(model, rates), x), plain)
 
 
 def check_snapshot(model: nn.Module, draw: Draw) -> None:
@@ -145,8 +170,10 @@ def check_file(model: nn.Module, draw: Draw, folder: Path) -> None:
 
 def check_all(model: nn.Module, draw: Draw, folder: Path) -> None:
     """Everything, one after the other."""
+    barely_trained(model, draw)
     check_learning(model, draw)
     check_slopes(model, draw)
     check_adaptation(model, draw)
+    check_rates_of_zero(model, draw)
     check_snapshot(model, draw)
     check_file(model, draw, folder)
