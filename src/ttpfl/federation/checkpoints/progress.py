@@ -115,7 +115,8 @@ class Metrics(Callback):
     >>> from ttpfl.federation import TrainSettings, train
     >>> clients = {"north": (rand(8, 4), randint(2, (8,)))}
     >>> log = lambda metrics, step: print(step, "train_loss" in metrics)
-    >>> trained = train(nn.Linear(4, 2), clients, TrainSettings(rounds=2, workers=0), callbacks=[Metrics(log)])
+    >>> settings = TrainSettings(rounds=2, workers=0)
+    >>> trained = train(nn.Linear(4, 2), clients, settings, callbacks=[Metrics(log)])
     0 True
     1 True
     """
