@@ -11,6 +11,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ttpfl import __version__
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -160,4 +162,10 @@ def test_the_paper_is_cited() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     paper = cited["preferred-citation"]
     assert [author["family-names"] for author in paper["authors"]] == ["Bao", "Wei", "Wang", "He"]
-    assert "version" not in cited  # it stands in one place, ttpfl/_version.py
+
+
+def test_citation_and_changelog_are_of_this_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == __version__
+    heads = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert heads[:2] == ["Unreleased", f"{__version__} – {cited['date-released']}"]
