@@ -168,4 +168,4 @@ def test_citation_and_changelog_are_of_this_version() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert cited["version"] == __version__
     heads = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
-    assert heads[:2] == ["Unreleased", f"{__version__} – {cited['date-released']}"]
+    assert heads[:2] == ["Unreleased", f"{__version__} ({cited['date-released']})"]
