@@ -22,7 +22,7 @@ WITHOUT_TORCH := awk '/^[a-z]/ {keep = !/^(torch|triton|nvidia-|cuda-)/} keep'
 # Run outside of the environment, because pip-audit has many dependencies.
 AUDIT := $(BIN)/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes -r requirements/torch.lock -r requirements/dev.lock
 
-.PHONY: help demo test test-slow test-flower test-interop lint format golden docs bench package lock audit clean
+.PHONY: help demo test test-slow test-flower test-interop lint format golden docs bench package test-wheel lock audit clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -72,7 +72,7 @@ test-interop: ## Run the tests with timm, Transformers, torchvision, Lightning, 
 	$(INTEROP)/bin/python $(INSTALL) --no-deps -e .
 	$(TEST_ENV) TTPFL_TEST_INTEROP=1 $(INTEROP)/bin/python -m pytest -n 2 tests/interop
 
-lint: $(READY)
+lint: $(READY) ## Run linters and type checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -99,6 +99,15 @@ bench: $(READY) ## Measure speed and memory of the core, corruptions, population
 package: $(READY) ## Build wheel and source archive into dist/
 	$(BIN)/python -m build --no-isolation
 
+WHEEL := .venv-wheel
+
+test-wheel: package ## Install the wheel in an environment of its own and run it away from the repository
+	rm -rf $(WHEEL)
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python $(INSTALL) "$$(ls -t dist/*.whl | head -1)[demo]"
+	bin="$(CURDIR)/$(WHEEL)/bin" && cd "$$(mktemp -d)" && "$$bin/ttpfl" --version && "$$bin/ttpfl" recipe list \
+		&& "$$bin/ttpfl" demo --help && "$$bin/ttpfl" run demo --preset smoke
+
 lock: $(READY) ## Update requirements/ after a change of pyproject.toml or constraints.txt
 	$(COMPILE) pyproject.toml --extra dev | $(WITHOUT_TORCH) > requirements/dev.lock
 	echo hatchling | $(COMPILE) pyproject.toml - --extra data --extra flower | $(WITHOUT_TORCH) > requirements/run.lock
@@ -109,4 +118,4 @@ audit: $(READY) ## Check locked packages for known vulnerabilities and write sbo
 	$(AUDIT) --progress-spinner off --format cyclonedx-json --output sbom.json
 
 clean: ## Remove the environment and all generated files
-	rm -rf $(VENV) .venv-flower-* $(INTEROP) sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-flower-* $(INTEROP) $(WHEEL) sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
