@@ -15,15 +15,19 @@ import typer
 from typer.cli import get_docs_for_click
 from typer.main import get_command
 
+from ttpfl._moved import MOVED, RENAMED
 from ttpfl.cli import app
 from ttpfl.core import rates_file
 from ttpfl.data import manifest
 from ttpfl.data.natural_clients import NaturalConfig
 from ttpfl.data.population_config import PopulationConfig
+from ttpfl.data.registry import dataset_info, names
 from ttpfl.evaluation import rows
 from ttpfl.experiment import run, store
 from ttpfl.experiment.config import NO_KEYS, SECTIONS, Data
 from ttpfl.federation.checkpoints import checkpoint
+from ttpfl.federation.settings import RENAMED as RENAMED_SETTINGS
+from ttpfl.methods.base import RENAMED as RENAMED_MEMBERS
 from ttpfl.methods.table import built_in, markdown
 from ttpfl.models import files as model_files
 from ttpfl.results import export_files
@@ -39,6 +43,28 @@ def on_page_markdown(text: str, **more: Any) -> str:
 def methods() -> str:
     """All test-time methods with their hyper-parameters."""
     return markdown(built_in())
+
+
+def data_sets() -> str:
+    """All data sets with their licences."""
+    lines = [f"| `{info.name}` | {info.title} | {info.licence} |" for info in map(dataset_info, names())]
+    return "\n".join(["| name | content | licence, as stated |", "| --- | --- | --- |", *lines])
+
+
+def old_names() -> str:
+    """Modules, names and settings of version 0.1, and what they are now."""
+    modules = [f"| `ttpfl.{old}` | `ttpfl.{new}` |" for old, new in MOVED.items()]
+    attributes = [
+        f"| `ttpfl.{module}.{old}` | `{new if '.' in new else f'ttpfl.{module}.{new}'}` |"
+        for module, changes in RENAMED.items()
+        for old, new in changes.items()
+    ]
+    keys = [f"| setting `{old}` | `{new}` |" for old, new in RENAMED_SETTINGS.items()]
+    members = [f"| `Method.{old}` | `Method.{new}` |" for old, new in RENAMED_MEMBERS]
+    rows = [*modules, *attributes, *keys, *members]
+    rows += ["| `Images.facts` | `Images.info` |", "| `Federated.answers` | `Federated.target_labels` |"]
+    rows += ["| `Manifest.setting` | `Manifest.config` |"]
+    return "\n".join(["| in 0.1 | now |", "| --- | --- |", *rows])
 
 
 def commands() -> str:
@@ -84,6 +110,8 @@ def examples() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "methods": methods,
+    "data sets": data_sets,
+    "old names": old_names,
     "commands": commands,
     "recipe keys": recipe_keys,
     "formats": formats,

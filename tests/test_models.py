@@ -121,6 +121,16 @@ def test_what_is_no_network_is_refused(name: str, said: str) -> None:
         ttpfl.models.build(name, num_classes=3)
 
 
+def test_an_own_network_learns_which_parameters_it_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "network_of_mine.py").write_text("def build(classes): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    advice = r"'classes'; its parameters can be num_classes, input_shape$"
+    with pytest.raises(ModelError, match=advice):
+        ttpfl.models.build("network_of_mine:build", num_classes=3, input_shape=[2, 8])
+
+
 def test_a_file_does_not_decide_which_files_are_read(tmp_path: Path) -> None:
     own, other = tmp_path / "model.safetensors", tmp_path / "other.safetensors"
     model = ttpfl.models.resnet18(3)

@@ -50,8 +50,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run_page(page: Path) -> dict[str, Any]:
     """Run everything that a page shows, and return what its Python blocks defined.
 
-    A block marked `text` after one marked `python` is what that one prints. The random tensors of a page do not
-    depend on the tests before it.
+    A block marked `text` after one marked `python` is what that one prints. The random tensors of a page
+    do not depend on the tests before it.
     """
     torch.manual_seed(0)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -126,9 +126,28 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
 
 def test_pages_mention_commands_and_files_that_exist() -> None:
     assert sum(1 for page in PAGES for _ in mentioned(page)) > 50
-    files = {file for page in PAGES for file in re.findall(r"`(src/[\w/]+\.py)`", page.read_text("utf-8"))}
-    assert len(files) > 5
+    pattern = r"(?:\b(?:src|benchmarks)/[\w/]+\.py|\bresults/[a-z][\w-]+\.json)\b"
+    files = {file for page in PAGES for file in re.findall(pattern, page.read_text("utf-8"))}
+    assert len(files) > 30
     assert [file for file in sorted(files) if not (ROOT / file).is_file()] == []
+
+
+OUTSIDE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"]
+
+
+@pytest.mark.parametrize("page", OUTSIDE)
+def test_links_outside_of_the_site_lead_somewhere(page: str) -> None:
+    """MkDocs checks those within `docs/`."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text("utf-8")):
+        place, _, anchor = link.partition("#")
+        if "://" in link or not place:
+            continue
+        target = (ROOT / page).parent / place
+        assert target.exists(), link
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.M)
+            anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert anchor in anchors, link
 
 
 def understand(words: list[str]) -> None:
@@ -202,7 +221,9 @@ def test_the_site_is_built_strictly_and_needs_no_network(site: Path) -> None:
 
 def test_what_is_made_from_code_is_in_the_site(site: Path) -> None:
     for page, said in {
-        "methods.html": "atp-online",
+        "how-to/migrate.html": "ttpfl.core.privacy_record",
+        "reference/methods.html": "atp-online",
+        "reference/data-sets.html": "spoken-digits",
         "reference/cli.html": "ttpfl results picture",
         "reference/recipe-keys.html": "clients_per_domain",
         "reference/files.html": "checkpoint",

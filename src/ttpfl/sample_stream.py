@@ -57,7 +57,8 @@ def predict_samples(
 
 
 def _samples(path: Path, signature: Signature) -> NDArray[Any]:
-    if path.suffix.lower() == ".csv":
+    suffix = path.suffix.lower()
+    if suffix == ".csv" or (signature.features and suffix not in (".npz", ".npy")):
         if not signature.features:
             raise DataError(f"{path} is a table, but the model names no features: pass an npz or npy file")
         samples: NDArray[Any] = read_csv(path).numbers(signature.features)

@@ -92,6 +92,9 @@ def test_files_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     written(tmp_path, "mlp", ROWS)
     result = invoke("new.csv", "--model", "m.safetensors")
     assert "unknown feature column 'age' of new.csv" in " ".join(result.stderr.split())
+    Path("new.parquet").write_bytes(b"PAR1 and so on PAR1")
+    result = invoke("new.parquet", "--model", "m.safetensors")
+    assert "new.parquet is a Parquet file: save it as CSV" in " ".join(result.stderr.split())
 
 
 def test_a_model_of_sites_that_alone_know_their_normalisation(

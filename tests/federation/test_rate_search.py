@@ -1,6 +1,7 @@
 """The search for rates, with made-up clients whose losses are quadratic; and which settings choose it."""
 
 import math
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -434,6 +435,29 @@ def test_which_optimizer(given: dict[str, Any], optimizer: str) -> None:
     assert settings.defaults() == LearnSettings(optimizer=optimizer)
     assert replace(settings) == settings
     assert LearnSettings(**vars(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "change", "expected"),
+    [
+        ({}, {"optimizer": "sgd"}, ("sgd", 200, 0.1)),
+        ({}, {"lr": 0.5}, ("sgd", 200, 0.5)),
+        ({}, {"privacy": "central"}, ("sgd", 200, 0.1)),
+        ({"rounds": 25}, {"optimizer": "sgd"}, ("sgd", 25, 0.1)),
+        ({"optimizer": "sgd"}, {"optimizer": "trust-region"}, ("trust-region", 25, None)),
+        ({"optimizer": "sgd", "rounds": 7}, {"optimizer": "trust-region"}, ("trust-region", 7, None)),
+        ({"lr": 0.3}, {"rounds": 5}, ("sgd", 5, 0.3)),
+        ({"privacy": "local"}, {"privacy": "none"}, ("trust-region", 25, None)),
+    ],
+)
+def test_replaced_settings_have_the_defaults_of_their_optimizer(
+    given: dict[str, Any], change: dict[str, Any], expected: tuple[str, int, float | None]
+) -> None:
+    changed = replace(pickle.loads(pickle.dumps(LearnSettings(**given))), **change)
+    assert (changed.optimizer, changed.rounds, changed.lr) == expected
+    assert changed == LearnSettings(**{**given, **change})
+    with pytest.raises(FederationError, match=r"^lr=0\.3 has no effect"):
+        replace(LearnSettings(lr=0.3), optimizer="trust-region")
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,33 @@ def test_a_search_over_sites_is_that_of_the_local_engine(sites: dict[str, Path],
     assert whole.learned["checked"]["stopped"] == local.rates.learned["checked"]["stopped"]
 
 
+@pytest.mark.parametrize("strict", [1, 3])
+def test_sites_that_refuse_large_rates_do_not_end_a_search(
+    sites: dict[str, Path], tmp_path: Path, strict: int
+) -> None:
+    """One of three is left out of rounds with larger rates; all of them get smaller ones."""
+    free = search_over(InProcessGrid(sites), tmp_path / "free")
+    limit = float(free.values.abs().max()) / 3
+    policy = f"[policy]\nlargest_rate = {limit}\n"
+    strict_sites = {
+        name: make_site(tmp_path / name, name, number, policy if number < strict else "")
+        for number, name in enumerate(NAMES)
+    }
+    found = search_over(InProcessGrid(strict_sites), tmp_path / "strict")
+    checked = found.learned["checked"]
+    assert checked["adapted_loss"] < checked["plain_loss"]
+    if strict == 3:
+        assert 0 < found.values.abs().max() <= limit
+
+
+def search_over(grid: InProcessGrid, folder: Path) -> Rates:
+    folder.mkdir()
+    begin_model(folder / "model.safetensors")
+    paths = (str(folder / "model.safetensors"), str(folder / "run"))
+    carry_out(RunSpec("learn", *paths, NAMES, asdict(SEARCH)), grid)  # type: ignore[arg-type]
+    return Rates.load(folder / "run" / "rates.safetensors")
+
+
 def test_a_search_refuses_a_reply_without_its_loss(
     sites: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

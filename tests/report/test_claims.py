@@ -179,3 +179,43 @@ def test_images_of_earlier_versions_were_not_random() -> None:
     caption = read(page(found, made_up.samples(found))).one("figure", id="pictures-figure").one("figcaption")
     assert "Images whose prediction changes come first" in caption.text
     assert "random" not in caption.text
+
+
+def test_long_names_of_classes_are_whole() -> None:
+    found = made_up.results(("hybrid",), ["none", "em"], clients=3, seeds=1)
+    short = read(page(found)).one("figure", id="audit-figure").one("div", class_="counts")
+    assert "long" not in short.attributes["class"]
+    for run in found["runs"]:
+        run["population"]["classes"][:2] = ["WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS"]
+    audit = read(page(found)).one("figure", id="audit-figure")
+    assert "long" in audit.one("div", class_="counts").attributes["class"]
+    assert {"WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS"} <= {text.text for text in audit.all("text")}
+
+
+def test_a_single_client_has_room_for_its_name() -> None:
+    found = made_up.results(("hybrid",), ["none", "em"], clients=1, seeds=1)
+    found["runs"][0]["clients"][0]["id"] = "switzerland"
+    audit = read(page(found)).one("figure", id="audit-figure")
+    assert [text.text for text in audit.all("text", class_="middle")] == ["switzerland"]
+
+
+def test_commits_have_the_digits_that_git_needs() -> None:
+    found = made_up.results(("hybrid",), ["none", "em"], clients=3, seeds=1)
+    commits = ["0123456789abcdef0123456789abcdef01234567", "fedcba9876543210fedcba9876543210fedcba98-dirty"]
+    found["made"] |= {"commit": commits[0], "stages": {"model": [{"commit": commits[1]}]}}
+    text = read(page(found)).one("section", id="provenance").text
+    assert "0123456789ab" in text
+    assert "fedcba987654-dirty" in text
+    assert "0123456789abc" not in text
+    assert "fedcba9876543" not in text
+
+
+def test_rates_of_zero_are_said_to_be_zero() -> None:
+    found = made_up.results(("feature", "hybrid"), ["none", "atp-online"], clients=3, seeds=1)
+    words = "All rates are zero, so nothing adapts."
+    assert words not in read(page(found)).one("section", id="rates").text
+    for module in found["runs"][0]["entries"][1]["rates"]["modules"]:
+        module["rate"] = 0.0
+    section = read(page(found)).one("section", id="rates")
+    assert section.text.count(words) == 1  # the other case has bars, by block and by kind
+    assert [drawing.attributes["class"] for drawing in section.all("div", class_="plot")] == ["plot bars"] * 2

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ttpfl.core.direction import Direction, absorb
-from ttpfl.core.label_prior import LABEL_PRIOR, prior_direction
+from ttpfl.core.label_prior import LABEL_PRIOR, prior_direction, soft_counts
 
 
 class RunningDirection:
@@ -24,7 +24,7 @@ class RunningDirection:
     def add(self, direction: Direction) -> None:
         """Add the direction of a batch, which is not changed."""
         self.batches += 1
-        direction = _with_counts(direction)
+        direction = self._with_counts(direction)
         if not self._online:
             self.mean = direction
         elif self.batches == 1:
@@ -44,6 +44,14 @@ class RunningDirection:
         """Forget everything."""
         self.mean, self.batches = {}, 0
 
+    def _with_counts(self, direction: Direction) -> Direction:
+        """The direction of a batch with soft counts in place of predictions."""
+        if LABEL_PRIOR not in direction:
+            return direction
+        part = direction[LABEL_PRIOR]
+        past = self.mean[LABEL_PRIOR].value if self._online and self.mean else 0.0
+        return {**direction, LABEL_PRIOR: part._replace(value=soft_counts(part.value, past, self._assumed))}
+
     def _absorb(self, direction: Direction) -> None:
         weight = 1 / self.batches
         if self._decay is not None:
@@ -55,11 +63,3 @@ class RunningDirection:
             if self._decay is not None:
                 counts.mul_(self._decay)
             counts.add_(direction[LABEL_PRIOR].value)
-
-
-def _with_counts(direction: Direction) -> Direction:
-    """The direction of a batch with soft counts in place of predictions."""
-    if LABEL_PRIOR not in direction:
-        return direction
-    part = direction[LABEL_PRIOR]
-    return {**direction, LABEL_PRIOR: part._replace(value=part.value.double().sum(0))}

@@ -25,11 +25,12 @@ ROWS = {"source": 6, "target": 4}  # clients in the contact sheet
 LISTED = 1000  # most clients in the heat map; more are sampled evenly
 NAMED = 60  # most clients for which the heat map shows names
 COUNTED = 45  # most clients for which it shows numbers
-SHORT = 2  # letters of class names that are not turned
+SHORT = 2  # letters of class names that are never turned
 NARROW = 12  # most classes for which it shows numbers
 
 # Inches
 BODY, HEADING, GAP, ROW = 7.4, 0.32, 0.12, 0.3
+LETTER = 0.1  # with some room
 SHEET, LABELS, BETWEEN, RIGHT, TOP = 6.4, 1.75, 1.25, 1.55, 0.8
 
 AnyClient = SourceClient | TargetClient
@@ -238,7 +239,8 @@ def _draw_counts(
             _mark_domains(ax, part)
         top += space * share + GAP + HEADING
     size = min(9.0, 0.8 * 72 * width / len(classes))
-    upright = max(map(len, classes)) <= SHORT
+    longest = max(map(len, classes))
+    upright = longest <= SHORT or LETTER * longest * len(classes) <= width
     ax.set_xticks(
         range(len(classes)), classes, rotation=0 if upright else 90, fontsize=size, parse_math=False
     )

@@ -243,7 +243,7 @@ class RateRun:
         if rounds or checked is not None:
             account = self._spending.account(rounds, values)
         if rounds and settings.privacy != "none":
-            # Without the requests that a server repeats after a crash: see docs/privacy.md.
+            # Without the requests that a server repeats after a crash: see docs/concepts/privacy.md.
             learned["spent"] = self._spending.record(rounds)
         if checked is not None:
             learned["checked"] = checked

@@ -14,6 +14,10 @@ from ttpfl.util.settings_kit import (
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
+    FilledFloat,
+    FilledIn,
+    FilledInt,
+    FilledText,
     Rule,
     check_fields,
     integer,
@@ -149,6 +153,9 @@ class LearnSettings(RunSettings):
     ('trust-region', 'sgd')
     >>> LearnSettings().rounds, LearnSettings(optimizer="sgd").rounds
     (25, 200)
+    >>> from dataclasses import replace
+    >>> replace(LearnSettings(), optimizer="sgd").rounds, replace(LearnSettings(rounds=9), lr=0.5).rounds
+    (200, 9)
     """
 
     rounds: int = choice(
@@ -200,6 +207,9 @@ class LearnSettings(RunSettings):
     )
 
     def __post_init__(self) -> None:
+        for name in ("optimizer", "rounds", "lr"):
+            if isinstance(getattr(self, name), FilledIn):
+                object.__setattr__(self, name, None)
         super().__post_init__()
         self._complete()
         if self.privacy != "none":
@@ -218,7 +228,7 @@ class LearnSettings(RunSettings):
 
     def defaults(self) -> "LearnSettings":
         """The defaults of the chosen optimizer."""
-        return type(self)(optimizer=self.optimizer)
+        return type(self)(optimizer=str(self.optimizer))
 
     def _complete(self) -> None:
         """Choose the optimizer, and fill in its defaults."""
@@ -237,7 +247,7 @@ class LearnSettings(RunSettings):
                 "leave it out, or use optimizer='sgd'"
             )
         chosen = self.optimizer or (SGD if given or private else TRUST_REGION)
-        rounds, lr = (200, 0.1) if chosen == SGD else (25, None)
+        rounds, lr = (200, FilledFloat(0.1)) if chosen == SGD else (25, None)
         if self.budget is not None and self.only is not None:
             raise FederationError(
                 f"budget={self.budget:g} and only={self.only!r} both choose the modules: leave out either"
@@ -250,8 +260,8 @@ class LearnSettings(RunSettings):
                 "all modules"
             )
         completed = {
-            "optimizer": chosen,
-            "rounds": rounds,
+            "optimizer": FilledText(chosen),
+            "rounds": FilledInt(rounds),
             "lr": lr,
             "prior": self.only == "prior" and possible,
         }

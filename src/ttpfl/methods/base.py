@@ -103,6 +103,10 @@ def own_copy(model: nn.Module) -> nn.Module:
     return copy
 
 
+RENAMED = (("personal", "adapter"), ("remembers", "stateful"), ("asks_by", "summary_key"))
+"""Members of a method in version 0.1, which are still accepted, and their new names."""
+
+
 @dataclass(frozen=True)
 class Method(ABC):
     """A test-time method; its fields are its hyper-parameters, defined with `tunable`."""
@@ -116,7 +120,7 @@ class Method(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Accept methods that use the names of version 0.1."""
         super().__init_subclass__(**options)
-        for old, new in (("personal", "adapter"), ("remembers", "stateful"), ("asks_by", "summary_key")):
+        for old, new in RENAMED:
             if old in vars(cls):
                 warnings.warn(f"{cls.__name__}.{old} is now {new}", DeprecationWarning, stacklevel=3)
                 setattr(cls, new, vars(cls)[old])

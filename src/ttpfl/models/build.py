@@ -37,7 +37,7 @@ def build(name: str, **arguments: Any) -> nn.Module:
     >>> type(build("torch.nn:Linear", in_features=2, out_features=3, num_classes=10)).__name__
     'Linear'
     """
-    builder, parameters = _builder(name), _parameters(name)
+    builder, parameters, offered = _builder(name), _parameters(name), list(arguments)
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         arguments = {key: value for key, value in arguments.items() if key in parameters}
     try:
@@ -45,7 +45,9 @@ def build(name: str, **arguments: Any) -> nn.Module:
     except (ModelError, OSError):
         raise
     except Exception as error:  # the user's code can fail in any way
-        raise ModelError(f"the model {name!r} cannot be built: {type(error).__name__}: {error}") from error
+        advice = f"; its parameters can be {', '.join(offered)}" if isinstance(error, TypeError) else ""
+        cause = f"{type(error).__name__}: {error}{advice}"
+        raise ModelError(f"the model {name!r} cannot be built: {cause}") from error
     if not isinstance(model, nn.Module):
         raise ModelError(f"the model {name!r} is a {type(model).__name__}: it must be a torch.nn.Module")
     return model

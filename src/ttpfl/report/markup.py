@@ -15,7 +15,7 @@ class Html(str):
 
 Node = str | Iterable["Node"] | None
 
-_CHILDLESS = {"meta", "img", "input", "br", "circle", "line", "rect", "path"}
+_CHILDLESS = {"meta", "img", "input", "br", "wbr", "circle", "line", "rect", "path"}
 
 
 def element(name: str, /, *children: Node, **attributes: Any) -> Html:
@@ -41,6 +41,16 @@ def joined(*nodes: Node) -> Html:
     'a &amp; b<i>c</i>'
     """
     return Html("".join(_rendered(node) for node in nodes))
+
+
+def breakable(name: str) -> Html:
+    """A name that can continue on the next line after each underscore.
+
+    >>> breakable("WALKING_UPSTAIRS")
+    'WALKING_<wbr/>UPSTAIRS'
+    """
+    first, *others = name.split("_")
+    return joined(first, [["_", element("wbr"), other] for other in others])
 
 
 def embedded(value: object, **attributes: Any) -> Html:

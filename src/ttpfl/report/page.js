@@ -169,7 +169,7 @@
         });
         const mean = (column) => plain((100 * values.reduce((sum, row) => sum + row[column], 0)) / values.length);
         const harmed = values.filter((row) => row[after] < row[before]).length;
-        const summary = `${select.value}: ${harmed} of ${values.length} clients harmed, mean ${mean(before)} % \u2192 ${mean(after)} %`;
+        const summary = `${select.value}: ${harmed} of ${values.length} clients harmed, mean ${mean(before)}\u00a0% \u2192 ${mean(after)}\u00a0%`;
         pairs.closest(".plot").previousElementSibling.textContent = summary;
       }
     };

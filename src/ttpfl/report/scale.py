@@ -46,15 +46,15 @@ def covering(values: Iterable[float], *, also: Iterable[float] = (), log: bool =
 
     >>> covering([0.512, 0.745])
     Scale(low=0.5, high=0.75, log=False)
-    >>> covering([3.0])
-    Scale(low=2.4, high=3.6, log=False)
+    >>> covering([3.0]), covering([0.3])  # a loss is not negative
+    (Scale(low=2.4, high=3.6, log=False), Scale(low=0.0, high=0.8, log=False))
     """
     finite = [value for value in (*values, *also) if math.isfinite(value) and (value > 0 or not log)]
     low, high = min(finite, default=1.0), max(finite, default=1.0)
     if log:
         return Scale(low / 1.15, high * 1.15, log=True)
     if high - low < 1e-9 * max(1, abs(low), abs(high)):  # practically a single value
-        low, high = low - 0.5, high + 0.5
+        low, high = max(low - 0.5, 0.0) if low > 0 else low - 0.5, high + 0.5
     step = _step(high - low)
     low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     return Scale(round(low, 12), round(high, 12))

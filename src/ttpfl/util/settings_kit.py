@@ -19,6 +19,22 @@ Error = type[Exception]
 LONGEST = 60  # characters of a value that an error shows
 
 
+class FilledIn:
+    """Marks a value that follows from other settings; `dataclasses.replace` derives it anew."""
+
+
+class FilledInt(FilledIn, int):
+    """An integer that follows from other settings."""
+
+
+class FilledFloat(FilledIn, float):
+    """A number that follows from other settings."""
+
+
+class FilledText(FilledIn, str):
+    """A text that follows from other settings."""
+
+
 def must_be(name: str, words: str, value: object, remedy: str = "") -> str:
     """Format the error message for a value.
 

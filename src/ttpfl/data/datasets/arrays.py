@@ -26,7 +26,7 @@ ARRAYS = own_info(
     instructions="your samples as data.npz, or as x.npy, y.npy and client.npy (memory-mapped), with samples "
     "x ((N, features) or (N, channels, ...); images (N, H, W) or (N, H, W, 3) in uint8), labels y (integers "
     "from 0; -1 if unknown) and the client of each sample; or as source/<client>.npz and "
-    "target/<client>.npz, each with x and y (optional for targets)",
+    "target/<client>.npz, each with x and y (optional for targets), or <client>/x.npy and y.npy for .npz",
     places=("source/*.npz", "source/*/x.npy", "x.npy", FILE),
     natural=True,
 )
@@ -53,7 +53,7 @@ def arrays(
     size, whole = as_size(image_size), _whole(directory, file)
     files = [{"": whole}] if whole else [_files(directory / part) for part in ("source", "target")]
     if not files[0]:
-        raise DataMissingError(f"there are no npz files in {directory / 'source'}")
+        raise DataMissingError(f"there are no npz files or folders with x.npy in {directory / 'source'}")
     parts = [
         {name: _pictures(read_recording(path), size, images) for name, path in part.items()} for part in files
     ]

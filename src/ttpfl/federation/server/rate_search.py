@@ -19,7 +19,7 @@ from ttpfl.federation.server.agreement import proposed
 from ttpfl.federation.server.answers import Answers
 from ttpfl.federation.server.evidence import Change, loss_gain, shown_to_help
 from ttpfl.federation.server.robust import Average
-from ttpfl.federation.server.trust_region import Region, at, begun, judged
+from ttpfl.federation.server.trust_region import Region, at, begun, decrease, judged
 
 TOLERANCE = 1e-4
 """The search ends when the gain to expect from a step is below this fraction of the loss."""
@@ -168,11 +168,18 @@ def advanced(
 
 
 def shortened(search: RateSearch, average: Average) -> RateSearch:
-    """The search with a much shorter step, after a trial that too few clients answered."""
-    region = search.region
-    radius = UNANSWERED * min(region.radius, float(_step(search).norm()))
-    shorter = _with_trial(replace(search, region=replace(region, radius=radius)), average)
-    return replace(shorter, reason=RUNNING)  # a short step promises little, but nothing has converged
+    """The search with a much shorter step, after a trial that too few clients answered.
+
+    The step keeps its direction, so that every rate is closer to the last one that clients accepted. A new
+    step within a smaller region could have larger rates for modules that hardly matter.
+    """
+    region, whole = search.region, _step(search)
+    step = UNANSWERED * whole
+    radius = UNANSWERED * min(region.radius, float(whole.norm()))
+    slope = average.of_rows(search.best.slopes) * region.unit
+    predicted = max(0.0, float(decrease(region, slope[None], step[None])))
+    trial = at(region, step).float().double()
+    return replace(search, region=replace(region, radius=radius), trial=trial, predicted=predicted)
 
 
 def _step(search: RateSearch) -> Tensor:

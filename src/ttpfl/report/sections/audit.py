@@ -13,7 +13,9 @@ from ttpfl.results.schema import Client, Run
 
 LEVELS = (0.02, 0.1, 0.2, 0.35, 0.6)  # shares of a client's samples where the colour becomes stronger
 MAX_NAMED = 16  # classes; the names of more do not fit
+NAME, LONG_NAME = 10, 19  # characters of a class name; all have room for long ones if one needs it
 CHARACTER, GAP, NARROW = 6.6, 6, 240  # pixels: character, gap between names, drawing on a phone
+NARROWEST = 170  # beside long names
 TOP = 3  # classes in a client's tooltip
 
 
@@ -50,10 +52,12 @@ def _counts(run: Run) -> Html:
     clients, classes = run["clients"], run["population"]["classes"]
     row = 18 if len(classes) <= MAX_NAMED else max(2, 288 // len(classes))
     height = row * len(classes)
+    named = len(classes) <= MAX_NAMED
+    long = named and max(map(len, classes), default=0) > NAME
     names = [
-        element("text", clipped(name, 10), class_="tick end", x=-8, y=row * (place + 0.5) + 4)
+        element("text", clipped(name, LONG_NAME), class_="tick end", x=-8, y=row * (place + 0.5) + 4)
         for place, name in enumerate(classes)
-        if len(classes) <= MAX_NAMED
+        if named
     ]
     columns = [
         element(
@@ -67,17 +71,18 @@ def _counts(run: Run) -> Html:
         listed("Class counts", run["case"], f"seed {run['seed']}"),
         f"{len(clients)} clients from left to right, {len(classes)} classes from top to bottom.",
         height,
-        stretched(_cells(clients), len(clients), len(classes), height), names, columns, _headings(clients),
-        class_="counts",
+        stretched(_cells(clients), len(clients), len(classes), height), names, columns,
+        _headings(clients, NARROWEST if long else NARROW), class_="counts long" if long else "counts",
     )  # fmt: skip
 
 
-def _headings(clients: list[Client]) -> Iterator[Html]:
-    """Client names above the columns, without a common prefix; as many as fit on a phone."""
+def _headings(clients: list[Client], narrow: int) -> Iterator[Html]:
+    """Client names above the columns, without a common prefix; as many as fit into `narrow` pixels."""
     parts = [client["id"].rpartition("-") for client in clients]
     same = len({head for head, *_ in parts}) == 1  # as in target-0, target-1
-    names = [clipped(parts[n][-1] if same else client["id"], 8) for n, client in enumerate(clients)]
-    step = math.ceil(len(names) * (CHARACTER * max(map(len, names)) + GAP) / NARROW)
+    room = max(8, int((narrow / len(clients) - GAP) / CHARACTER))
+    names = [clipped(parts[n][-1] if same else client["id"], room) for n, client in enumerate(clients)]
+    step = math.ceil(len(names) * (CHARACTER * max(map(len, names)) + GAP) / narrow)
     yield element("text", "target client", class_="axis", x=0, y=-24)
     yield element("text", "class", class_="axis end", x=-8, y=-8)
     for place in range(0, len(names), step):

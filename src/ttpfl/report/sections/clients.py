@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ttpfl.evaluation.summary import BASELINE
 from ttpfl.report.chart import Axis, Canvas, axis_note, percent, tooltip
 from ttpfl.report.markup import Html, Node, element
-from ttpfl.report.numbers import capital, listed, plain, signed
+from ttpfl.report.numbers import capital, listed, percentage, plain, signed
 from ttpfl.report.parts import Data, Section, Value, figure, legend, panels
 from ttpfl.report.scale import Scale, covering
 from ttpfl.report.study import Study
@@ -101,9 +101,9 @@ def _pair(canvas: Canvas, place: int, before: float, after: float, name: str, ro
 
 def _summary(method: str, before: list[float], after: list[float]) -> Node:
     harmed = sum(a < b for a, b in zip(after, before, strict=True))
-    means = [plain(100 * sum(values) / len(values), 1) for values in (before, after)]
+    means = [percentage(100 * sum(values) / len(values), 1) for values in (before, after)]
     arrow = "\N{RIGHTWARDS ARROW}"
-    return f"{method}: {harmed} of {len(before)} clients harmed, mean {means[0]} % {arrow} {means[1]} %"
+    return f"{method}: {harmed} of {len(before)} clients harmed, mean {means[0]} {arrow} {means[1]}"
 
 
 def _data(study: Study, labels: list[str]) -> Data:

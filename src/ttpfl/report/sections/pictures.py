@@ -1,6 +1,6 @@
 """Samples with the predictions before and after adaptation."""
 
-from ttpfl.report.markup import Html, element
+from ttpfl.report.markup import Html, breakable, element
 from ttpfl.report.numbers import percentage
 from ttpfl.report.parts import Data, Section, Value, figure, panels
 from ttpfl.report.sections.clients import describe
@@ -71,7 +71,7 @@ def _client(client: ClientImages, name: str) -> Html:
 def _image(image: Image) -> list[Html]:
     return [
         drawing(image),
-        element("b", image["label"]),
+        element("b", breakable(image["label"])),
         _prediction("before", image["before"], image["label"]),
         _prediction("after", image["after"], image["label"]),
     ]
@@ -83,7 +83,8 @@ def _prediction(when: str, prediction: Prediction, label: str) -> Html:
     spoken = element("span", f"{when}: {'correct' if right else 'wrong'}, ", class_="spoken")
     confidence = element("small", f" {prediction['confidence']:.0%}")
     class_ = f"prediction {'gain' if right else 'harm'}"
-    return element("span", spoken, sign, " ", prediction["answer"], confidence, class_=class_)
+    answer = breakable(prediction["answer"])
+    return element("span", spoken, sign, "\N{NO-BREAK SPACE}", answer, confidence, class_=class_)
 
 
 def _data(samples: Samples) -> Data:

@@ -10,6 +10,8 @@ from ttpfl.report.parts import Cell, Column, Data, Section, definitions, figure,
 from ttpfl.report.study import Study
 from ttpfl.results.schema import Run
 
+COMMIT_DIGITS = 12
+
 
 def provenance(study: Study) -> Section:
     """Command, versions, times, settings and hyper-parameters."""
@@ -33,7 +35,7 @@ def _origin(study: Study) -> list[tuple[str, Node]]:
         ("changed", element("code", changed) if changed else None),
         ("seeds", ", ".join(map(str, study.seeds))),
     ]
-    pairs += [(name, _shown(value)) for name, value in made.items() if not isinstance(value, dict)]
+    pairs += [(name, _version(name, value)) for name, value in made.items() if not isinstance(value, dict)]
     pairs += [(f"time, {stage}", duration(seconds)) for stage, seconds in made.get("seconds", {}).items()]
     pairs += [
         (f"computed with, {stage}", texts)
@@ -45,7 +47,16 @@ def _origin(study: Study) -> list[tuple[str, Node]]:
 
 def _differing(versions: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     """Versions of a cached stage that differ from those of the run."""
-    return ", ".join(f"{name} {_shown(value)}" for name, value in versions.items() if made.get(name) != value)
+    differing = {name: value for name, value in versions.items() if made.get(name) != value}
+    return ", ".join(f"{name} {_version(name, value)}" for name, value in differing.items())
+
+
+def _version(name: str, value: Any) -> str:
+    """A version; of a commit, as many digits as git needs."""
+    if name != "commit":
+        return _shown(value)
+    digits, *state = _shown(value).split("-", 1)
+    return "-".join([digits[:COMMIT_DIGITS], *state])
 
 
 def _settings(study: Study) -> Html:

@@ -86,7 +86,11 @@ def _panel(by_case: ByCase) -> list[Html]:
     scale = covering((m["rate"] for modules in by_case.values() for m in modules), also=[0])
     charts = _distinct(by_case)
     rows = [
-        [_chart(title, modules, grouping, scale) for title, modules in charts.items()]
+        [
+            _chart(title, modules, grouping, scale)
+            for title, modules in charts.items()
+            if grouping == "block" or any(module["rate"] for module in modules)
+        ]
         for grouping in ("block", "kind")
     ]
     if len(charts) == 1:  # side by side
@@ -103,6 +107,9 @@ def _distinct(by_case: ByCase) -> ByCase:
 
 
 def _chart(case: str, modules: Sequence[Module], grouping: str, scale: Scale) -> Html:
+    if not any(module["rate"] for module in modules):
+        text = "All rates are zero, so nothing adapts."
+        return element("div", element("h5", case), element("p", text, class_="note"))
     bars = _bars(listed(f"Rates by {grouping}", case), modules, itemgetter(grouping), scale)
     return element("div", element("h5", case, element("small", f" by {grouping}")), bars)
 
