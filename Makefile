@@ -11,7 +11,8 @@ PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
 # Additional index for torch. On Linux, pip's default index has the CUDA builds, which take gigabytes. For the CPU
 # build: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
-PIP := $(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+INSTALL := -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+PIP := $(BIN)/python $(INSTALL)
 LOCKED := $(PIP) --require-hashes --no-deps -r
 # Lock for all platforms and Python 3.11 or newer. torch has separate locks, because its builds come from two indexes.
 # The extra dependencies of its GPU builds are not locked.
@@ -21,10 +22,10 @@ WITHOUT_TORCH := awk '/^[a-z]/ {keep = !/^(torch|triton|nvidia-|cuda-)/} keep'
 # Run outside of the environment, because pip-audit has many dependencies.
 AUDIT := $(BIN)/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes -r requirements/torch.lock -r requirements/dev.lock
 
-.PHONY: help demo test test-slow test-flower lint format golden docs bench package lock audit clean
+.PHONY: help demo test test-slow test-flower test-interop lint format golden docs bench package test-wheel lock audit clean
 
 help: ## Show this help
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(DEMO_READY): pyproject.toml $(wildcard requirements/*.lock)
 	@echo "Installing ttpfl and torch into $(VENV). This takes a few minutes."
@@ -63,7 +64,15 @@ test-flower: $(READY) ## Run the federation tests with another version of Flower
 	$(OTHER)/bin/python -m pip install --quiet --no-deps -e .
 	$(TEST_ENV) PATH="$(CURDIR)/$(OTHER)/bin:$$PATH" $(OTHER)/bin/python -m pytest -n 1 tests/flower
 
-lint: $(READY)
+INTEROP := .venv-interop
+
+test-interop: ## Run the tests with timm, Transformers, torchvision, Lightning, OpenCLIP, the Hub and trackers
+	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python $(INSTALL) -r requirements/interop.txt
+	$(INTEROP)/bin/python $(INSTALL) --no-deps -e .
+	$(TEST_ENV) TTPFL_TEST_INTEROP=1 $(INTEROP)/bin/python -m pytest -n 2 tests/interop
+
+lint: $(READY) ## Run linters and type checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -90,6 +99,15 @@ bench: $(READY) ## Measure speed and memory of the core, corruptions, population
 package: $(READY) ## Build wheel and source archive into dist/
 	$(BIN)/python -m build --no-isolation
 
+WHEEL := .venv-wheel
+
+test-wheel: package ## Install the wheel in an environment of its own and run it away from the repository
+	rm -rf $(WHEEL)
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python $(INSTALL) "$$(ls -t dist/*.whl | head -1)[demo]"
+	bin="$(CURDIR)/$(WHEEL)/bin" && cd "$$(mktemp -d)" && "$$bin/ttpfl" --version && "$$bin/ttpfl" recipe list \
+		&& "$$bin/ttpfl" demo --help && "$$bin/ttpfl" run demo --preset smoke
+
 lock: $(READY) ## Update requirements/ after a change of pyproject.toml or constraints.txt
 	$(COMPILE) pyproject.toml --extra dev | $(WITHOUT_TORCH) > requirements/dev.lock
 	echo hatchling | $(COMPILE) pyproject.toml - --extra data --extra flower | $(WITHOUT_TORCH) > requirements/run.lock
@@ -100,4 +118,4 @@ audit: $(READY) ## Check locked packages for known vulnerabilities and write sbo
 	$(AUDIT) --progress-spinner off --format cyclonedx-json --output sbom.json
 
 clean: ## Remove the environment and all generated files
-	rm -rf $(VENV) .venv-flower-* sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-flower-* $(INTEROP) $(WHEEL) sbom.json build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

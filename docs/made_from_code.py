@@ -63,6 +63,7 @@ def old_names() -> str:
     members = [f"| `Method.{old}` | `Method.{new}` |" for old, new in RENAMED_MEMBERS]
     rows = [*modules, *attributes, *keys, *members]
     rows += ["| `Images.facts` | `Images.info` |", "| `Federated.answers` | `Federated.target_labels` |"]
+    rows += ["| `Manifest.setting` | `Manifest.config` |"]
     return "\n".join(["| in 0.1 | now |", "| --- | --- |", *rows])
 
 

@@ -20,6 +20,22 @@ collect_ignore = ["fingerprints.py", "old_version/write.py"]  # programs that im
 if find_spec("flwr") is None:  # the extra flower is not installed
     collect_ignore += ["flower", "helpers/flower"]
 
+INTEROP = {  # test of another library: what has to be installed
+    "test_hub": "huggingface_hub",
+    "test_lightning": "lightning",
+    "test_open_clip": "open_clip",
+    "test_page": "open_clip",
+    "test_timm": "timm",
+    "test_torchvision": "torchvision",
+    "test_trackers": "mlflow",
+    "test_transformers": "transformers",
+}
+if "TTPFL_TEST_INTEROP" not in os.environ:  # set by make test-interop, which needs all of them
+    collect_ignore += ["interop/test_compile.py"]  # takes a minute
+    collect_ignore += [
+        f"interop/{name}.py" for name, package in INTEROP.items() if find_spec(package) is None
+    ]
+
 # The same examples each time: a red run is the change's doing. New ones: --hypothesis-profile default
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ttpfl._moved import MOVED, RENAMED
+from ttpfl.data.manifest import Manifest
 from ttpfl.federation import LearnSettings
 from ttpfl.methods import make
 
@@ -23,6 +24,7 @@ DOCUMENTED = [
     "ttpfl.federation.callbacks.Callback",
     "ttpfl.federation.composition.epsilon_of_rates",
     "ttpfl.federation.progress.Rounds",
+    "ttpfl.federation.rate_average.average_rates",
     "ttpfl.federation.state.RunState",
     "ttpfl.health.Figures",
     "ttpfl.health.Health",
@@ -30,6 +32,7 @@ DOCUMENTED = [
     "ttpfl.norms.direction_norms",
     "ttpfl.rate_rounds.learn_rates",
     "ttpfl.rates.average_rates",
+    "ttpfl.settings_kit.check_fields",
     "ttpfl.statistics.statistics_rule",
     "ttpfl.toy.toy",
     "ttpfl.methods.base.Personal",
@@ -99,3 +102,9 @@ def test_old_names_of_settings() -> None:
         assert LearnSettings(local_epochs=3).epochs == 3
     with pytest.raises(AttributeError, match="no attribute 'patients'"):
         _ = LearnSettings().patients
+
+
+def test_old_name_of_a_manifests_config() -> None:
+    manifest = Manifest({"shift": "label"}, {}, [], [], {})
+    with pytest.warns(DeprecationWarning, match="setting is now config"):
+        assert manifest.setting is manifest.config

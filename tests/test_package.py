@@ -17,7 +17,7 @@ from ttpfl import __version__
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
-EXTRAS = ("PIL", "flwr", "matplotlib", "mlxtend", "onnxruntime", "scipy", "sklearn")
+EXTRAS = ("PIL", "flwr", "huggingface_hub", "matplotlib", "mlxtend", "onnxruntime", "scipy", "sklearn")
 
 FIVE_LINES = """
 import torch, ttpfl

@@ -11,6 +11,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ttpfl import __version__
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -125,7 +127,7 @@ def test_what_is_locked_are_the_versions_that_tests_run_with() -> None:
     assert run.items() < known.items()
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "requirements").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "requirements").glob("*.lock")), ids=lambda path: path.name)
 def test_everything_locked_has_hashes(path: Path) -> None:
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     starts = [number for number, line in enumerate(lines) if not line.startswith(" ")]
@@ -139,7 +141,7 @@ def test_everything_locked_has_hashes(path: Path) -> None:
 
 def test_pinned_versions_are_within_what_is_supported() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    known = pinned("constraints.txt")
+    known = pinned("requirements/interop.txt") | pinned("constraints.txt")
     extras = project["optional-dependencies"].values()
     for text in [*project["dependencies"], *(one for extra in extras for one in extra)]:
         needed = Requirement(text)
@@ -147,8 +149,23 @@ def test_pinned_versions_are_within_what_is_supported() -> None:
             assert known[needed.name.lower()] in needed.specifier, text
 
 
+def test_other_libraries_are_tested_with_what_the_other_tests_have() -> None:
+    interop, known = pinned("requirements/interop.txt"), pinned("constraints.txt")
+    assert all(interop[name] == known[name] for name in ("torch", "numpy", "safetensors", "pytest"))
+    page = (ROOT / "docs" / "how-to" / "interop.md").read_text()
+    tested = re.findall(r"^\| ([\w.-]+) \| ([\d.]+) \|", page, re.M)
+    assert len(tested) > 5
+    assert [(name, interop[canonicalize_name(name)]) for name, _ in tested] == tested
+
+
 def test_the_paper_is_cited() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     paper = cited["preferred-citation"]
     assert [author["family-names"] for author in paper["authors"]] == ["Bao", "Wei", "Wang", "He"]
-    assert "version" not in cited  # it stands in one place, ttpfl/_version.py
+
+
+def test_citation_and_changelog_are_of_this_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == __version__
+    heads = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert heads[:2] == ["Unreleased", f"{__version__} ({cited['date-released']})"]

@@ -21,6 +21,7 @@ MOVED = {
     "personalizer": "core.personalizer",
     "rate_rounds": "federation.learn_rates",
     "rates": "core.rates",
+    "settings_kit": "util.settings_kit",
     "statistics": "core.statistics",
     "toy": "experiment.toy",
     "twin": "core.twin",
@@ -30,6 +31,7 @@ MOVED = {
     "federation.callbacks": "federation.checkpoints.callbacks",
     "federation.composition": "federation.privacy.composition",
     "federation.progress": "federation.checkpoints.progress",
+    "federation.rate_average": "federation.server.rate_average",
     "federation.state": "federation.common.state",
 }
 """Modules in the documentation of 0.1, and where they are now, without the name of the package."""

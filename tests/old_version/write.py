@@ -42,6 +42,7 @@ LEARN = {
     "learn-batch": ["--lr", 0.5],
     "learn-online": ["--lr", 0.5, "--mode", "online", "--only", "params", "--cohort", 2, "--patience", 2],
     "learn-private": ["--privacy", "central", "--noise", 5, "--clip", 0.01],
+    "learn-default": ["--prior", "--no-check"],
 }
 HALF, WHOLE = 2, 4
 """Rounds after which a run was interrupted, and all of its rounds."""
@@ -149,6 +150,13 @@ def private(model: nn.Module, rates: ttpfl.Rates | None = None, seed: int = 0) -
     return learn(model, clients, settings, rates=rates).rates
 
 
+def guarded(model: nn.Module) -> ttpfl.Rates:
+    """With a guard, as source clients learn it, and rates that adapt."""
+    clients = [(batch, torch.arange(8) % CLASSES) for batch in stream()]
+    rates = ttpfl.learn_rates(model, clients, rounds=2, batch_size=4, guard=True, check=False)
+    return rates.with_values(torch.linspace(-0.2, 0.3, len(rates.names)))
+
+
 def all_rates(model: nn.Module, learned: Path) -> dict[str, ttpfl.Rates]:
     """Of every kind."""
     first = private(model)
@@ -162,12 +170,16 @@ def all_rates(model: nn.Module, learned: Path) -> dict[str, ttpfl.Rates]:
         "private-rounded": first.derived((first.values * 8).round() / 8),
         "private-changed-by-hand": first.with_values(first.values + 1),
         "zeros": ttpfl.Rates.zeros(model),
+        "guard": guarded(model),
     }
     for name, choice in {
         "stats": {"only": "stats"},
         "layer": {"granularity": "layer"},
         "block": {"granularity": "block"},
         "kind": {"granularity": "kind", "only": "params"},
+        "log": {"variance": "log"},
+        "prior": {"prior": (4.0, 2.0, 1.0)},
+        "head": {"prior": (1.0, 1.0, 1.0), "only": "head"},
     }.items():
         empty = ttpfl.Rates.zeros(model, **choice)
         rates[name] = empty.with_values(torch.linspace(-0.5, 0.75, len(empty.names)))

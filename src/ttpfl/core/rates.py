@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from ttpfl._moved import renamed
 from ttpfl.core import rates_file, rates_text, selection
 from ttpfl.core.guard import Guard
-from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.network import ModuleSpec, describe, fingerprint, in_log_domain, weights_hash
 from ttpfl.core.privacy_record import Account, together
-from ttpfl.core.rates_fit import check_fits, check_prior
+from ttpfl.core.rates_fit import check_fits, check_prior, check_values
+from ttpfl.core.rates_hub import OnTheHub
 from ttpfl.core.selection import Granularity, Only
 from ttpfl.errors import RatesError, RatesFileError
 from ttpfl.util.settings_kit import one_of
@@ -35,7 +35,7 @@ VARIANCES = one_of(*get_args(Variance))
 
 
 @dataclass(eq=False, repr=False)
-class Rates:
+class Rates(OnTheHub):
     """One adaptation rate per module of a network, or per group of modules.
 
     `values` can be changed in place or assigned; everything else describes the network. Changed values lose
@@ -203,19 +203,7 @@ class Rates:
         ...
         ttpfl.errors.RatesError: the rate of 'bias' is nan: ...
         """
-        names = self.names
-        if not isinstance(self.values, Tensor) or not self.values.is_floating_point():
-            kind = self.values.dtype if isinstance(self.values, Tensor) else type(self.values).__name__
-            raise RatesError(f"values must be a tensor of floating-point numbers, not {kind}")
-        shape = tuple(self.values.shape)
-        if shape != (len(names),):
-            raise RatesError(f"values have shape {shape}, but there are {len(names)} rates")
-        if not all_finite(self.values):
-            index = first_bad(self.values)
-            raise RatesError(
-                f"the rate of {names[index]!r} is {self.values[index].item()}: rates must be finite; "
-                "if they were just learned by SGD, lower lr"
-            )
+        check_values(self.values, self.names)
         return self
 
     def with_prior(self, prior: Sequence[float]) -> Self:

@@ -1,13 +1,31 @@
-"""Whether rates fit a model."""
+"""Whether rates are valid and fit a model."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from ttpfl.core.inputs import all_finite, first_bad
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.network import ModuleSpec, describe, fingerprint
 from ttpfl.errors import RatesError
+
+
+def check_values(values: Any, names: Sequence[str]) -> None:
+    """Raise a RatesError unless `values` are finite and one per rate."""
+    if not isinstance(values, Tensor) or not values.is_floating_point():
+        kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise RatesError(f"values must be a tensor of floating-point numbers, not {kind}")
+    shape = tuple(values.shape)
+    if shape != (len(names),):
+        raise RatesError(f"values have shape {shape}, but there are {len(names)} rates")
+    if not all_finite(values):
+        index = first_bad(values)
+        raise RatesError(
+            f"the rate of {names[index]!r} is {values[index].item()}: rates must be finite; "
+            "if they were just learned by SGD, lower lr"
+        )
 
 
 def check_fits(modules: Sequence[ModuleSpec], expected: str, model: nn.Module) -> None:

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -43,6 +44,12 @@ class Manifest:
     source: list[Row]
     target: list[Row]
     made_with: dict[str, str]
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """Old name of `config`."""
+        warnings.warn("setting is now config", DeprecationWarning, stacklevel=2)
+        return self.config
 
     @property
     def digest(self) -> str:

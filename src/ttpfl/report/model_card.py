@@ -5,10 +5,8 @@ from collections.abc import Iterable
 from ttpfl.report.study import Study, study
 from ttpfl.report.tables import markdown, plain_text, table
 from ttpfl.results.export_files import MODEL, RATES, Export
+from ttpfl.util.front_matter import front_matter
 from ttpfl.util.printable import one_line
-
-FRONT = "---\nlibrary_name: ttpfl\ntags: [federated-learning, test-time-adaptation]\n---"
-"""Metadata that model hubs read."""
 
 
 def model_card(results: object, export: Export) -> str:
@@ -17,7 +15,7 @@ def model_card(results: object, export: Export) -> str:
     recipe = checked.results["recipe"]
     preset = f", preset {plain_text(name)}" if (name := recipe.get("preset")) else ""
     parts = [
-        FRONT,
+        front_matter({}),
         f"# {plain_text(recipe['title'])}",
         "Global models and learned rates for test-time personalisation, behind the results of the recipe "
         f"`{plain_text(recipe['name'])}`{preset}. {plain_text(recipe['question'])}".rstrip(),

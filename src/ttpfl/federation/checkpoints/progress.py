@@ -90,6 +90,45 @@ def communication(info: RunInfo) -> str:
     return f"{sent_over}: D + 2Td = {sent:,} numbers; FedAvg: 2TD = {fedavg:,}"
 
 
+def metrics(record: Record) -> dict[str, float]:
+    """The metrics of a round as numbers, with those of target clients.
+
+    >>> metrics({"round": 3, "train_loss": 0.5, "failed": ["a"], "target": {"accuracy": 0.6}})
+    {'train_loss': 0.5, 'target_accuracy': 0.6}
+    """
+    target = {f"target_{name}": value for name, value in record.get("target", {}).items()}
+    numbers = {n: v for n, v in {**record, **target}.items() if isinstance(v, (int, float)) and n != "round"}
+    return {name: float(value) for name, value in numbers.items()}
+
+
+class Log(Protocol):
+    """A function of an experiment tracker, such as `mlflow.log_metrics` or `wandb.log`."""
+
+    def __call__(self, metrics: dict[str, float], /, *, step: int) -> object:
+        """Called after every round."""
+
+
+class Metrics(Callback):
+    """Passes the metrics of every round to a function of an experiment tracker.
+
+    >>> from torch import nn, rand, randint
+    >>> from ttpfl.federation import TrainSettings, train
+    >>> clients = {"north": (rand(8, 4), randint(2, (8,)))}
+    >>> log = lambda metrics, step: print(step, "train_loss" in metrics)
+    >>> settings = TrainSettings(rounds=2, workers=0)
+    >>> trained = train(nn.Linear(4, 2), clients, settings, callbacks=[Metrics(log)])
+    0 True
+    1 True
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def on_round(self, state: RunState, record: Record) -> None:
+        """Pass on the metrics."""
+        self._log(metrics(record), step=record["round"])
+
+
 class TensorBoard(Callback):
     """Writes the history as a TensorBoard log; needs the package tensorboard."""
 
@@ -102,10 +141,8 @@ class TensorBoard(Callback):
 
     def on_round(self, state: RunState, record: Record) -> None:
         """Write all metrics of the round."""
-        target = {f"target_{name}": value for name, value in record.get("target", {}).items()}
-        for name, value in {**record, **target}.items():
-            if isinstance(value, (int, float)) and name != "round":
-                self._writer.add_scalar(name, float(value), record["round"])
+        for name, value in metrics(record).items():
+            self._writer.add_scalar(name, value, record["round"])
 
     def close(self) -> None:
         """Close the file."""
