@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from learning.options import folders_of, study_parser
 from learning.problems import PROBLEMS, Client
 from ttpfl.core.direction import entropy
-from ttpfl.core.label_prior import prior_direction, soft_counts, weighted_prediction
+from ttpfl.core.label_prior import prior_direction, weighted_prediction
 from ttpfl.federation.server.credibility import assumed_counts
 from ttpfl.federation.server.robust import Average
 
@@ -97,7 +97,7 @@ def prepared(
             mean = logits.softmax(1).mean(0)
             down = torch.autograd.grad(-entropy(logits), tensors, retain_graph=True)
             up = torch.autograd.grad(-(mean * mean.log()).sum(), tensors)
-            prior = prior_direction(soft_counts(logits.detach().softmax(1), 0.0, assumed), assumed)
+            prior = prior_direction(logits.detach().softmax(1).double().sum(0), assumed)
             share = len(labels) / sum(len(y) for _, y in client) / len(clients)
             result.append(Batch(features, labels, (*down, *up), prior, share))
     return result

@@ -4,14 +4,15 @@
 
 A model is trained on half of the source clients, and rates without a backward pass are learned on their
 validation data, once for each way to estimate. The table shows accuracy at the other half, whom neither model
-nor rates have seen. New clients play no part.
+nor rates have seen, and at balanced clients: equally many of their samples of each class, as if only images
+differed. New clients play no part.
 """
 
 import argparse
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +24,9 @@ from torch import Tensor, nn
 
 import ttpfl
 from learning.problems import Client, Folders, _trained
-from ttpfl.core import label_prior, running
+from ttpfl.core import running
+from ttpfl.core.direction import Direction
+from ttpfl.core.label_prior import LABEL_PRIOR, SMOOTHING, prior_direction
 from ttpfl.data import federate
 from ttpfl.methods.prior import on_simplex
 
@@ -36,7 +39,7 @@ PROBLEMS: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 """Data set, rounds of training, and population."""
 TESTED, BATCH, SEED = 60, 20, 5
-WAYS = ("no prior", "mean prediction", "EM, 1", "EM, 5", "EM, 10", "inverse, 0.1", "inverse, 0.03")
+WAYS = ("no prior", "mean prediction", "EM, 2", "EM, 5", "inverse, 0.03")
 """EM with its number of iterations; the inverse of the confusion matrix with its ridge."""
 
 
@@ -48,17 +51,19 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    table = Table("source clients", "estimate", "batch", "online", "rate")
+    modes, rows = ("batch", "online"), ("source clients", "estimate", "batch", "online")
+    table = Table(*rows, "balanced, batch", "balanced, online", "rate")
     for name in options.problems:
         model, own, others = prepared(name, Folders(options.data_dir, options.data_dir, options.models))
-        plain = [accuracy(model, ttpfl.Rates.zeros(model), mode, others) for mode in ("batch", "online")]
+        parts = [(clients, mode) for clients in (others, list(map(balanced, others))) for mode in modes]
+        plain = [accuracy(model, ttpfl.Rates.zeros(model), mode, clients) for clients, mode in parts]
         add(table, name, "no adaptation", *plain, 0.0)
         for way in options.ways:
             with estimating(way, partial(confusion, model, own)):
                 prior = way != "no prior"
                 rates = ttpfl.learn_rates(model, own, batch_size=BATCH, budget=2, prior=prior, check=False)
-                found = [accuracy(model, rates, mode, others) for mode in ("batch", "online")]
-            add(table, name, way, *found, rates.by_module().get(label_prior.LABEL_PRIOR, torch.zeros(())))
+                found = [accuracy(model, rates, mode, clients) for clients, mode in parts]
+            add(table, name, way, *found, rates.by_module().get(LABEL_PRIOR, torch.zeros(())))
     Console(width=100).print(table)
 
 
@@ -77,19 +82,41 @@ def prepared(name: str, folders: Folders) -> tuple[nn.Module, list[Client], list
     return model, [tuple(client.validation()) for client in source[::2]], others
 
 
+def balanced(client: Client) -> Client:
+    """As many samples of each class as the rarest has."""
+    x, y = client
+    rank = torch.stack([(y[:index] == label).sum() for index, label in enumerate(y)])
+    kept = rank < torch.bincount(y).min()
+    return x[kept], y[kept]
+
+
 @contextmanager
 def estimating(way: str, count: Any) -> Iterator[None]:
     """Replace how a client's frequencies are estimated."""
     kind, _, number = way.partition(", ")
-    iterations = int(number) if kind == "EM" else 0
-    direction = running.prior_direction
+    add, direction = running.RunningDirection.add, running.prior_direction
+    if kind == "EM":
+        add = partialmethod(with_em, add, int(number))
     if kind == "inverse":
         direction = partial(inverted, ridge_inverse(count(), float(number)))
     with (
-        patch.object(label_prior, "ITERATIONS", iterations),
+        patch.object(running.RunningDirection, "add", add),
         patch.object(running, "prior_direction", direction),
     ):
         yield
+
+
+def with_em(self: running.RunningDirection, add: Any, iterations: int, direction: Direction) -> None:
+    """Add a batch whose predictions are corrected for its own class frequencies."""
+    if any(self._assumed) and LABEL_PRIOR in direction:
+        part = direction[LABEL_PRIOR]
+        rows = part.value.double()
+        likely = rows
+        for _ in range(iterations):
+            likely = rows * prior_direction(likely.sum(0), self._assumed).exp()
+            likely = likely / likely.sum(1, keepdim=True)
+        direction = {**direction, LABEL_PRIOR: part._replace(value=likely)}
+    add(self, direction)
 
 
 def confusion(model: nn.Module, clients: list[Client]) -> Tensor:
@@ -112,7 +139,7 @@ def inverted(inverse: Tensor, counts: Tensor, assumed: tuple[float, ...]) -> Ten
     base = on_simplex(inverse @ (before / before.sum()))
     own = on_simplex(inverse @ (counts / counts.sum()))
     after = (counts.sum() * own + before.sum() * base) / (counts.sum() + before.sum())
-    return ((after + label_prior.SMOOTHING) / (base + label_prior.SMOOTHING)).log().float()
+    return ((after + SMOOTHING) / (base + SMOOTHING)).log().float()
 
 
 def accuracy(model: nn.Module, rates: ttpfl.Rates, mode: str, clients: list[Client]) -> float:

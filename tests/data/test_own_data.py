@@ -163,7 +163,9 @@ def test_bad_arrays_are_named(files: Path) -> None:
     refused(r"west\.npz is not a valid npz file")
     for path in (files / "source").iterdir():
         path.unlink()
-    with pytest.raises(DataMissingError, match=r"no npz files in .*source.*source/<client>\.npz"):
+    with pytest.raises(
+        DataMissingError, match=r"no npz files or folders with x\.npy in .*source.*source/<client>\.npz"
+    ):
         ttpfl.data.load("arrays", files)
 
 

@@ -2,13 +2,10 @@
 
 Its direction is the logarithm of the client's class frequencies over those of the source clients, both as
 the global model predicts them; it is added to the logits, times its rate. What a client remembers of its
-stream are *soft counts*: the sum of the probabilities of each class. Before its first sample, the client is
-assumed to have seen the soft counts in `Rates.prior`. Their proportions are the frequencies of the source
-clients. Their sum is large if source clients hardly differ, so that a client needs many samples to show that
-it does.
-
-The model's own probabilities expect the frequencies of the source clients, so their sum understates how far
-a client differs. `soft_counts` corrects them by a few iterations of EM (Saerens et al., 2002).
+stream are *soft counts*: the sum of the predicted probabilities of each class. Before its first sample, the
+client is assumed to have seen the soft counts in `Rates.prior`. Their proportions are the frequencies of the
+source clients. Their sum is large if source clients hardly differ, so that a client needs many samples to
+show that it does.
 """
 
 from collections.abc import Sequence
@@ -24,8 +21,6 @@ LABEL_PRIOR = "label_prior"
 """Name of the module."""
 SMOOTHING = 0.01
 """Added to frequencies, so that the direction is at most log(1 + 1 / SMOOTHING)."""
-ITERATIONS = 5
-"""Of EM. More change little, and each takes as long as a small layer."""
 MOST_LABELS = 100.0
 """How many labels a prediction is worth at most, for predictions that do not vary."""
 
@@ -62,29 +57,6 @@ def prior_direction(counts: Tensor, assumed: Sequence[float]) -> Tensor:
     before, base = _source(tuple(assumed), counts.dtype, counts.device)
     after = counts + before
     return (after / after.sum()).add_(SMOOTHING).div_(base).log_().float()
-
-
-def soft_counts(predictions: Tensor, past: Tensor | float, assumed: Sequence[float]) -> Tensor:
-    """Soft counts of the classes in a batch, given those of earlier batches.
-
-    EM alternates between the client's frequencies, which follow from the counts, and the probabilities of
-    each sample under these frequencies, whose sum is the counts.
-
-    Args:
-        predictions: predicted probabilities of each sample.
-        past: soft counts of earlier batches, or 0.
-        assumed: soft counts before the first sample; zeros if they are not known yet.
-
-    >>> rows = torch.tensor([[0.8, 0.2], [0.8, 0.2], [0.8, 0.2]])
-    >>> rows.sum(0), soft_counts(rows, 0.0, [1.0, 1.0]).round(decimals=1)
-    (tensor([2.4000, 0.6000]), tensor([2.8000, 0.2000], dtype=torch.float64))
-    """
-    rows = predictions.double()
-    counts = rows.sum(0)
-    for _ in range(ITERATIONS if any(assumed) else 0):
-        likely = rows * prior_direction(counts + past, assumed).exp()
-        counts = (likely / likely.sum(1, keepdim=True)).sum(0)
-    return counts
 
 
 @lru_cache

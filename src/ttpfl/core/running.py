@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from ttpfl.core.direction import Direction, absorb
-from ttpfl.core.label_prior import LABEL_PRIOR, prior_direction, soft_counts
+from ttpfl.core.label_prior import LABEL_PRIOR, prior_direction
 
 
 class RunningDirection:
@@ -26,7 +24,7 @@ class RunningDirection:
     def add(self, direction: Direction) -> None:
         """Add the direction of a batch, which is not changed."""
         self.batches += 1
-        direction = self._with_counts(direction)
+        direction = _with_counts(direction)
         if not self._online:
             self.mean = direction
         elif self.batches == 1:
@@ -46,30 +44,22 @@ class RunningDirection:
         """Forget everything."""
         self.mean, self.batches = {}, 0
 
-    def _with_counts(self, direction: Direction) -> Direction:
-        """The direction of a batch with soft counts in place of predictions."""
-        if LABEL_PRIOR not in direction:
-            return direction
-        part = direction[LABEL_PRIOR]
-        past = self.mean[LABEL_PRIOR].value if self._online and self.mean else 0.0
-        return {**direction, LABEL_PRIOR: part._replace(value=soft_counts(part.value, past, self._assumed))}
-
     def _absorb(self, direction: Direction) -> None:
         weight = 1 / self.batches
         if self._decay is not None:
             weight = max(weight, 1 - self._decay)
         tensors = {name: part for name, part in direction.items() if name != LABEL_PRIOR}
         absorb(self.mean, tensors, weight)
-        if LABEL_PRIOR in direction:
-            self.mean[LABEL_PRIOR].value.copy_(self._counts_with(direction[LABEL_PRIOR].value))
+        if LABEL_PRIOR in direction:  # samples add up, so that batches of any size count as they should
+            counts = self.mean[LABEL_PRIOR].value
+            if self._decay is not None:
+                counts.mul_(self._decay)
+            counts.add_(direction[LABEL_PRIOR].value)
 
-    def _counts_with(self, counts: Tensor) -> Tensor:
-        """Soft counts of the stream and of its last batch.
 
-        Samples add up, so that batches of any size count as they should. Later batches count more, in
-        proportion to their number, since the counts of the first ones are further from the truth.
-        """
-        past, number = self.mean[LABEL_PRIOR].value, self.batches
-        if self._decay is not None:
-            return self._decay * past + counts
-        return (past + 2 * counts) * (number / (number + 1))
+def _with_counts(direction: Direction) -> Direction:
+    """The direction of a batch with soft counts in place of predictions."""
+    if LABEL_PRIOR not in direction:
+        return direction
+    part = direction[LABEL_PRIOR]
+    return {**direction, LABEL_PRIOR: part._replace(value=part.value.double().sum(0))}

@@ -26,7 +26,7 @@ ARRAYS = own_info(
     instructions="your samples as data.npz, or as x.npy, y.npy and client.npy (memory-mapped), with samples "
     "x ((N, features) or (N, channels, ...); images (N, H, W) or (N, H, W, 3) in uint8), labels y (integers "
     "from 0; -1 if unknown) and the client of each sample; or as source/<client>.npz and "
-    "target/<client>.npz, each with x and y (optional for targets), or <client>/x.npy and y.npy for .npz",
+    "target/<client>.npz, each with x and y (optional for targets), or folders <client> with x.npy and y.npy",
     places=("source/*.npz", "source/*/x.npy", "x.npy", FILE),
     natural=True,
 )
