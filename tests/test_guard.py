@@ -25,7 +25,7 @@ from ttpfl.core.gain import (
 from ttpfl.core.guard import Estimator, Guard, Limits
 from ttpfl.core.influence import WINDOW
 from ttpfl.core.lessons import LESSONS
-from ttpfl.core.watch import ALARM, FARTHEST, LARGEST_LOSS, MOST, Caution, Watch
+from ttpfl.core.watch import ALARM, COUNTS, FARTHEST, LARGEST_LOSS, MOST, Caution, Watch
 from ttpfl.errors import BatchError, RatesError, RatesFileError
 from ttpfl.federation import LearnSettings, learn
 from ttpfl.federation.common.guard_vector import Exam
@@ -197,10 +197,61 @@ def test_rates_that_the_guard_was_not_learned_for_are_refused(
         evidence = personal.health.evidence
         assert evidence is not None
         assert (evidence.adapting, evidence.alarm, evidence.alarms) == (False, True, 1)
+        assert evidence.plain_batches == 1
     assert not torch.equal(guarded(model, changed, guard=False)(x), model(x))
     caplog.clear()
     guarded(model, rates.with_values(rates.values.clone()))
     assert not caplog.text
+
+
+def test_batches_that_overflow_raise_an_alarm(model: nn.Module, rates: ttpfl.Rates) -> None:
+    assert rates.guard is not None
+    huge = rates.with_values(torch.full_like(rates.values, 3e38))
+    huge = replace(huge, guard=replace(rates.guard, values=""))
+    alarms = list[int]()
+    personal = ttpfl.Personalizer(
+        model, huge, mode="online", on_alarm=lambda health: alarms.append(health.fallbacks)
+    )
+    for x in NEW[0][0][: 20 * (ALARM + 1)].split(20):
+        torch.testing.assert_close(personal(x), model(x))
+    evidence = personal.health.evidence
+    assert evidence is not None
+    assert (evidence.adapting, evidence.alarm, evidence.plain_batches) == (False, True, ALARM + 1)
+    assert alarms == [ALARM]
+
+
+def test_rates_that_mean_something_else_have_no_guard(rates: ttpfl.Rates) -> None:
+    assert rates.guard is not None
+    assert rates.in_log_domain().guard is None
+    assert rates.with_prior([1.0] * CLASSES).guard is None
+    assert ttpfl.average_rates([rates, rates.with_values(2 * rates.values)]).guard is None
+
+
+def test_a_loaded_state_does_not_remember_the_sizes_of_other_samples(
+    model: nn.Module, rates: ttpfl.Rates
+) -> None:
+    personal, x = guarded(model, rates), NEW[0][0]
+    state = personal.state_dict()
+    for sample in (100 * x[:WINDOW]).split(1):
+        personal(sample)
+    personal.load_state_dict(state)
+    for sample in x[:5].split(1):
+        personal(sample)
+    assert personal.health.left_out == 0
+    assert personal.health.batches == 5
+
+
+def test_evidence_of_another_model_is_refused(model: nn.Module, rates: ttpfl.Rates) -> None:
+    personal, x = guarded(model, rates), NEW[0][0][:20]
+    personal(x)
+    state = personal.state_dict()
+    negative = state["evidence"].clone()
+    negative[COUNTS] *= -1
+    with pytest.raises(RatesError, match="of -20 samples"):
+        personal.load_state_dict({**state, "evidence": negative})
+    personal.load_state_dict({**state, "evidence": torch.cat([state["evidence"], torch.zeros(2)])})
+    with pytest.raises(RatesError, match=f"5 classes, not {CLASSES}"):
+        personal(x)
 
 
 def test_guard_does_not_depend_on_workers(model: nn.Module, rates: ttpfl.Rates) -> None:
@@ -222,7 +273,10 @@ def test_few_clients_learn_no_guard(model: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"spread": -1.0}, {"spread": float("nan")}, {"norms": {"1.weight": "much"}}, {"batch_size": None}],
+    [
+        *({"spread": -1.0}, {"spread": float("nan")}, {"norms": {"1.weight": "much"}}),
+        *({"batch_size": None}, {"batch_size": 0}, {"batch_size": True}, {"other": 1.0}),
+    ],
 )
 def test_invalid_guard_is_refused(rates: ttpfl.Rates, change: dict[str, object]) -> None:
     assert rates.guard is not None
@@ -236,7 +290,7 @@ def test_guard_of_another_version_is_refused(rates: ttpfl.Rates) -> None:
     assert rates.guard is not None
     card = rates.guard.as_json()
     card["estimator"] |= {"numbers": (*card["estimator"]["numbers"], 0.0)}
-    with pytest.raises(RatesFileError, match="upgrade ttpfl"):
+    with pytest.raises(RatesFileError, match="learn the rates again"):
         Guard.from_json(card)
     del card["estimator"]["numbers"]
     with pytest.raises(RatesFileError, match="learn the rates again"):

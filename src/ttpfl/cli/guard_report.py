@@ -39,7 +39,7 @@ def report_evidence(predictor: "Callable[[Tensor], Tensor]", fail: bool) -> None
         say(f"batches answered by the plain model: {evidence.plain_batches}")
     if evidence.alarms:
         now = "and the plain model answers" if evidence.alarm else "and has continued since"
-        reason = "it was unusual or seemed to harm"
+        reason = "it was unusual, seemed to harm or overflowed"
         warn(f"adaptation was stopped {times(evidence.alarms)}, because {reason}, {now}")
         if fail:
             raise typer.Exit(ALARM)

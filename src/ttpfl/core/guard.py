@@ -72,16 +72,19 @@ class Guard:
     @classmethod
     def from_json(cls, card: Mapping[str, Any]) -> "Guard":
         """The guard in the card of a rates file; raises a RatesFileError if it is not valid."""
+        parts = ((Limits, card["limits"]), (Estimator, card["estimator"]))
+        if any(part is not None and part.keys() != kind.__annotations__.keys() for kind, part in parts):
+            raise RatesFileError("has a guard of another version of ttpfl: learn the rates again")
         limits = Limits(**card["limits"])
+        if type(limits.batch_size) is not int or limits.batch_size < 1:
+            raise RatesFileError(f"has a guard for batches of {limits.batch_size!r} samples")
         numbers = [*limits.norms.values(), *limits.jumps.values(), limits.spread, limits.batch_size]
         estimator = None
         if card["estimator"] is not None:
             fields = dict(card["estimator"])
-            if "numbers" not in fields:
-                raise RatesFileError("has a guard of another version: learn the rates again")
             estimator = Estimator(**fields | {"numbers": tuple(map(float, fields["numbers"]))})
             if len(estimator.numbers) != COEFFICIENTS:
-                raise RatesFileError("has a guard with another number of coefficients: upgrade ttpfl")
+                raise RatesFileError("has a guard of another version of ttpfl: learn the rates again")
             numbers += map(abs, estimator.numbers)
             numbers += [estimator.gain_error, estimator.plain_error, estimator.false_alarms]
         if not all(

@@ -42,7 +42,7 @@ class Personalizer(nn.Module):
         objective: maps logits to the unsupervised loss.
         guard: whether the guard of the rates, if they have one, bounds what a batch and a sample can do, and
             answers with the plain model where adaptation seems to harm, or if the rates were changed since.
-        on_alarm: called with `health` whenever the guard stops adaptation.
+        on_alarm: called with `health` whenever the guard stops adaptation that it had allowed.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
@@ -249,11 +249,15 @@ class Personalizer(nn.Module):
             plain = check_finite(self._twin.plain(inputs))
             value = float(self._objective(plain))
         self._health = self._health.after(HealthFigures(value, value, 0.0, 0.0))
+        if self._safeguard.refused:
+            self._health = self._safeguard.overflowed(len(plain), self._health)
         return plain
 
     def _fall_back(self, inputs: Inputs) -> Tensor:
         self._count_fallback()
-        return self._predict_plainly(inputs)
+        plain = self._predict_plainly(inputs)
+        self._health = self._safeguard.overflowed(len(plain), self._health)
+        return plain
 
     def _count_fallback(self) -> None:
         if not self.fallbacks:
@@ -286,4 +290,5 @@ class Personalizer(nn.Module):
             key.removeprefix(prefix): tensor for key, tensor in state_dict.items() if key.startswith(prefix)
         }
         self._state().load(own)
+        self._safeguard.forget_sizes()
         self._health = self._safeguard.fresh_health()

@@ -113,7 +113,7 @@ class Rates(OnTheHub):
 
     def in_log_domain(self) -> Self:
         """Return a copy whose variances move in the log domain."""
-        return replace(self, modules=in_log_domain(self.modules))
+        return replace(self, modules=in_log_domain(self.modules), guard=None)
 
     @property
     def cost(self) -> float:
@@ -208,7 +208,7 @@ class Rates(OnTheHub):
 
     def with_prior(self, prior: Sequence[float]) -> Self:
         """Return a copy with other soft counts of the label prior."""
-        return replace(self, prior=tuple(map(float, prior)))
+        return replace(self, prior=tuple(map(float, prior)), guard=None)
 
     def check_fits(self, model: nn.Module) -> None:
         """Raise a RatesError that names the first difference if `model` has another architecture."""

@@ -63,7 +63,7 @@ def read(path: str | PathLike[str]) -> dict[str, Any]:
         return _fields(card, values)
     except RatesFileError as error:
         raise RatesFileError(f"{path} {error}") from None
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RatesFileError(
             f"{path} is not a valid rates file ({type(error).__name__}: {error}): "
             "copy it again from where it was learned"

@@ -61,9 +61,10 @@ class OnTheHub(ABC):
             repo_id: `owner/name`; the repository is created if it does not exist.
             license: identifier of the licence of the rates, such as "cc-by-4.0".
             base_model: repository of the model that the rates are for.
-            readme: whether to write README.md: what the rates fit, and what source clients showed.
+            readme: whether to write README.md: what the rates fit, and what source clients showed. One that
+                exists is replaced.
             private: whether a new repository is private; the owner's default if None.
-            revision: branch; "main" if None.
+            revision: branch that exists; "main" if None.
             token: access token; the one of `hf auth login` if None.
         """
         fields = {**vars(self.checked()), "cost": self.cost}

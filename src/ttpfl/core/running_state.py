@@ -59,6 +59,8 @@ class RunningState(NamedTuple):
         evidence = state.get(EVIDENCE)
         if evidence is not None:  # the number of classes is only known after the first batch
             _check(EVIDENCE, evidence, (max(SHORTEST, evidence.numel() // 2 * 2),))
+            if evidence[COUNTS] < 0:
+                raise RatesError(f"the {EVIDENCE} is of {float(evidence[COUNTS]):g} samples")
         if self.watch is not None:
             self.watch.clear()
             self.watch.numbers = self.watch.numbers if evidence is None else evidence

@@ -22,6 +22,7 @@ LEFT_OUT = (
 )
 STOPPED = "batch %d: adaptation stopped, since %s; the plain model answers"
 UNUSUAL = "it changes predictions as it rarely did at source clients (distance %.1f, usual is 1)"
+OVERFLOWED = "it leads to logits that are not finite"
 HARMFUL = "it seems to cost %.0f of 100 predictions"
 CHANGED = "batch %d: the stream changed, so what was learned before it is forgotten"
 FOREIGN = (
@@ -48,7 +49,9 @@ class Safeguard:
         known: bool = True,
         on_alarm: Callable[[Health], object] | None = None,
     ) -> None:
-        if not known:
+        self.refused = not known
+        """Whether the guard does not know the rates, so that the plain model answers."""
+        if self.refused:
             log.warning(FOREIGN)
         limits = None if guard is None else guard.limits
         self._influence = Influence(limits, online)
@@ -63,13 +66,17 @@ class Safeguard:
     @property
     def adapting(self) -> bool:
         """Whether the adapted model answers."""
-        return self.watch is None or self.watch.evidence.adapting
+        return not self.refused and (self.watch is None or self.watch.evidence.adapting)
 
     def clear(self) -> None:
         """Forget the stream."""
         self._influence.clear()
         if self.watch is not None:
             self.watch.clear()
+
+    def forget_sizes(self) -> None:
+        """Forget how large samples were, for a stream that is continued from a saved state."""
+        self._influence.clear()
 
     def fresh_health(self) -> Health:
         """The health before the first batch."""
@@ -101,9 +108,19 @@ class Safeguard:
         if self.watch is None:
             return health
         before, now = self.watch.evidence, self.watch.after(plain, adapted)
+        return self._reported(before, now, health, _reason(now))
+
+    def overflowed(self, samples: int, health: Health) -> Health:
+        """Count a batch that adaptation could not answer as one in which it harms."""
+        if self.watch is None:
+            return health
+        before, now = self.watch.evidence, self.watch.overflowed(samples)
+        return self._reported(before, now, health, OVERFLOWED)
+
+    def _reported(self, before: Evidence, now: Evidence, health: Health, reason: str) -> Health:
         health = replace(health, evidence=now)
         if now.alarms > before.alarms:
-            log.warning(STOPPED, health.batches, _reason(now))
+            log.warning(STOPPED, health.batches, reason)
             if self._on_alarm is not None:
                 self._on_alarm(health)
         elif before.alarm and not now.alarm:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ttpfl.core.gain import Coefficients, Past, effects
 from ttpfl.core.guard import Estimator
+from ttpfl.errors import RatesError
 
 COUNTS = 9
 """Numbers to save before what is remembered of predictions."""
@@ -151,6 +152,9 @@ class Watch:
 
     def after(self, plain: Tensor, adapted: Tensor) -> Evidence:
         """The evidence after one more batch of logits."""
+        classes = len(self._past.plain)
+        if self._past.samples and classes != plain.shape[1]:
+            raise RatesError(f"the state is of a model with {classes} classes, not {plain.shape[1]}")
         batch = effects(plain, adapted, self._past)
         self._past = batch.past
         self._distance = self._coefficients.distance(batch.figures)
@@ -159,6 +163,13 @@ class Watch:
         self._plain_right += float((batch.right @ self._coefficients.right).clamp(0, 1).sum())
         self._adapting = self._caution.allows(looks_good(batch.figures, self._coefficients), len(plain))
         self._plain_batches += not self._adapting
+        return self.evidence
+
+    def overflowed(self, samples: int) -> Evidence:
+        """The evidence after a batch in which adaptation overflowed, or was refused."""
+        self._caution.allows(False, samples)
+        self._caution.stopped |= self._refused
+        self._adapting, self._plain_batches = False, self._plain_batches + 1
         return self.evidence
 
 

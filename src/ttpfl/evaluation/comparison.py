@@ -141,14 +141,14 @@ def guarded(evidence: Evidence | None) -> dict[str, dict[str, float]]:
     if evidence is None or evidence.plain_accuracy is None or evidence.adapted_accuracy is None:
         return {}
     plain_model = evidence.plain_accuracy
-    answering = evidence.adapted_accuracy if evidence.adapting else plain_model
+    answering = plain_model if evidence.alarm else evidence.adapted_accuracy
     figures = {
         "estimate": answering.value,
         "low": answering.low,
         "high": answering.high,
         "plain": plain_model.value,
         "alarms": evidence.alarms,
-        "stopped": int(not evidence.adapting),
+        "stopped": int(evidence.alarm),
     }
     return {"guard": figures}
 

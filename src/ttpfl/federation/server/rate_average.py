@@ -50,7 +50,8 @@ def average_rates(rates: Sequence[Rates], weights: Sequence[float] | None = None
         for column in columns
     ]
     values = torch.tensor(means, dtype=torch.float64).to(first.values.dtype)
-    return first.with_values(values, account=together([other.current_account() for other in rates], values))
+    account = together([other.current_account() for other in rates], values)
+    return first.with_values(values, account=account, guard=None)
 
 
 def combined(rates: Sequence[Rates], average: str = "mean", trim: float = 0.1) -> Rates:

@@ -30,7 +30,7 @@ def guards(study: Study) -> Section | None:
         "The accuracy of each client, and what the guard estimates without labels at the end of the stream "
         "for the model that answers then. After a noticed change of the stream, the estimate is about the "
         f"part since then. Estimates are off by {plain(error)} points on average; {inside} of {len(rows)} "
-        "intervals contain the accuracy. A star: the plain model answers at the end."
+        "intervals contain the accuracy. A star: adaptation is stopped at the end."
     )
     tables = {
         listed(study.title(run["case"], run["seed"]), entry["label"]): table(
