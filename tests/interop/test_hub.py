@@ -92,7 +92,7 @@ def test_options(server: FakeHub, home: Path) -> None:
     ran(PUSH, server, home, token="", values=[0.25], options=options)
     (asked,) = server.created
     assert (asked["name"], asked["organization"]) == ("rates", "north")
-    assert True in (asked.get("private"), asked.get("visibility") == "private")  # since 1.0 renamed
+    assert asked.get("private") is True or asked.get("visibility") == "private"  # renamed in 1.0
     front = server.files(REPO)["README.md"].decode().split("---")[1]
     assert yaml.safe_load(front) == {
         "library_name": "ttpfl",
