@@ -615,3 +615,10 @@ def test_a_loaded_state_replaces_the_evidence(model: nn.Module, rates: ttpfl.Rat
     assert other.health.evidence == personal.health.evidence
     other.load_state_dict(empty)
     assert other.health.evidence == guarded(model, rates).health.evidence
+
+
+def test_sites_are_told_what_a_guard_reveals() -> None:
+    page = (Path(ttpfl.__file__).parent / "flower" / "templates" / "site-README.md").read_text()
+    told = " ".join(page.split())
+    assert f"sums of products of at most {GAIN} numbers that describe each batch and of {RIGHT} that" in told
+    assert f"under {len(LESSONS)} kinds of rates" in told
