@@ -12,10 +12,18 @@ from torch.nn import functional as F
 import ttpfl
 from tests.helpers.networks import batches, make, some_rates
 from tests.helpers.untouched import untouched
-from ttpfl.core.label_prior import LABEL_PRIOR, SMOOTHING, predicted, prior_direction, weighted_prediction
+from ttpfl.core.label_prior import (
+    ITERATIONS,
+    LABEL_PRIOR,
+    SMOOTHING,
+    predicted,
+    prior_direction,
+    soft_counts,
+    weighted_prediction,
+)
 from ttpfl.core.learning import adapted_tally
 from ttpfl.core.rates import Rates
-from ttpfl.core.slopes import class_count, mean_prediction, mean_slope
+from ttpfl.core.slopes import class_count, mean_slope, plain_prediction
 from ttpfl.core.twin import Twin
 
 UNIFORM = [10.0] * 4
@@ -39,12 +47,54 @@ def obvious_direction(frequencies: list[float], samples: float, assumed: list[fl
     return [math.log((p + SMOOTHING) / (s + SMOOTHING)) for p, s in zip(mixed, source, strict=True)]
 
 
+def obvious_counts(rows: list[list[float]], assumed: list[float]) -> list[float]:
+    """EM with plain loops: expected labels given frequencies, then frequencies given these labels."""
+    source = [count / sum(assumed) for count in assumed]
+    likely = [list(row) for row in rows]
+    for _ in range(ITERATIONS):
+        found = [
+            sum(column) + before for column, before in zip(zip(*likely, strict=True), assumed, strict=True)
+        ]
+        total = sum(found)
+        ratios = [(f / total + SMOOTHING) / (s + SMOOTHING) for f, s in zip(found, source, strict=True)]
+        weighted = [[p * ratio for p, ratio in zip(row, ratios, strict=True)] for row in rows]
+        likely = [[p / sum(row) for p in row] for row in weighted]
+    return [sum(column) for column in zip(*likely, strict=True)]
+
+
+@pytest.mark.parametrize("samples", [1, 5, 20, 1000])
+def test_soft_counts_against_obvious_ones(samples: int) -> None:
+    logits = 2 * torch.randn(samples, 4, generator=torch.Generator().manual_seed(samples))
+    source = [8.0, 6.0, 4.0, 2.0]
+    expected = obvious_counts(logits.double().softmax(1).tolist(), source)
+    torch.testing.assert_close(soft_counts(logits, source).tolist(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_soft_counts_find_the_frequencies_of_a_calibrated_model() -> None:
+    """Two overlapping normal distributions, one of them nearly twice as frequent as in training."""
+    random = torch.Generator().manual_seed(0)
+    labels = torch.rand(20_000, generator=random) < 0.9
+    x = torch.randn(20_000, generator=random) + labels.float()  # means 0 and 1
+    logits = torch.stack([torch.zeros_like(x), x - 0.5], 1)  # calibrated for equal frequencies
+    plain = float(logits.softmax(1)[:, 1].mean())
+    found = float(soft_counts(logits, [1.0, 1.0])[1]) / 20_000
+    assert plain < found < 0.9
+    assert 0.9 - found < 0.7 * (0.9 - plain)  # two iterations close a third of the gap
+
+
+def test_soft_counts_are_those_of_the_samples() -> None:
+    logits = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    assert float(soft_counts(logits, [1.0, 2.0, 3.0]).sum()) == pytest.approx(7)
+    unknown = soft_counts(logits, [0.0, 0.0, 0.0])
+    torch.testing.assert_close(unknown, logits.double().softmax(1).sum(0), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("samples", [1, 5, 20, 1000])
 def test_the_direction_against_an_obvious_one(samples: int) -> None:
     frequencies, source = [0.7, 0.2, 0.1, 0.0], [8.0, 6.0, 4.0, 2.0]
     found = prior_direction(samples * torch.tensor(frequencies, dtype=torch.float64), source)
     expected = obvious_direction(frequencies, samples, source)
-    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found, torch.tensor(expected).double(), rtol=1e-5, atol=1e-6)
 
 
 def test_more_samples_of_the_same_kind_move_further() -> None:
@@ -76,7 +126,7 @@ def test_predictions_are_those_of_the_model_plus_the_offset(mode: Any) -> None:
     for x in stream:
         with torch.no_grad():
             logits = model.eval()(x)
-        counts = logits.double().softmax(1).sum(0)
+        counts = torch.tensor(obvious_counts(logits.double().softmax(1).tolist(), list(rates.prior))).double()
         seen = seen + counts if mode == "online" else counts
         n = float(seen.sum())
         expected = torch.tensor(obvious_direction((seen / n).tolist(), n, list(rates.prior)))
@@ -104,16 +154,33 @@ def test_decay_forgets_old_samples() -> None:
     assert offsets[1][0] < offsets[1][1]
 
 
-@pytest.mark.parametrize("mode", ["batch", "online"])
+def test_frequencies_are_those_of_the_adapted_predictions() -> None:
+    """The same personalizer without the prior gives the logits that the counts follow from."""
+    model, stream = make("mlp"), [x for x, _ in batches("mlp", 3)]
+    rates = rates_of("mlp", prior_rate=1.5, others=0.5)
+    values = rates.values.clone()
+    values[-1] = 0
+    without = ttpfl.Personalizer(model, rates.with_values(values), "online")
+    personal, seen = ttpfl.Personalizer(model, rates, "online"), torch.zeros(5, dtype=torch.float64)
+    for x in stream:
+        adapted = without(x)
+        assert not torch.allclose(adapted, model.eval()(x), atol=1e-2)
+        seen += torch.tensor(obvious_counts(adapted.double().softmax(1).tolist(), list(rates.prior))).double()
+        n = float(seen.sum())
+        expected = torch.tensor(obvious_direction((seen / n).tolist(), n, list(rates.prior)))
+        torch.testing.assert_close(personal(x), adapted + 1.5 * expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
-def test_the_slope_against_differences_of_the_loss(name: str, mode: Any) -> None:
-    """In every rate, with all modules moving."""
+def test_the_slope_against_differences_of_the_loss(name: str) -> None:
+    """In every rate, with all modules moving: also through the predictions that the prior follows from."""
+    mode: Any = "batch"  # online, what earlier batches counted is given
     model, data = make(name).double(), [(x.double(), y) for x, y in batches(name, 3)]
     rates = rates_of(name, prior_rate=0.7, others=0.02)
     rates = rates.with_values(rates.values.double())
     twin = Twin(model, rates.modules)
-    slope, _ = mean_slope(twin, rates, data, mode)
-    for index, step in ((-1, 1e-3), (0, 1e-6)):
+    slope, *_ = mean_slope(twin, rates, data, mode)
+    for index, step in ((-1, 1e-3), (0, 1e-6), (3, 1e-6)):
         losses = []
         for sign in (1, -1):
             values = rates.values.clone()
@@ -126,21 +193,34 @@ def test_the_slope_of_the_prior_in_closed_form() -> None:
     """<direction, mean of softmax - one-hot>, at rates of zero."""
     model, ((x, y),) = make("mlp").eval(), batches("mlp", 1)
     rates = rates_of("mlp", prior_rate=0.0)
-    slope, _ = mean_slope(Twin(model, rates.modules), rates, [(x, y)], "batch")
+    slope, *_ = mean_slope(Twin(model, rates.modules), rates, [(x, y)], "batch")
     with torch.no_grad():
         p = model(x).softmax(1)
-    direction = prior_direction(p.double().sum(0), rates.prior)
-    assert float(slope[-1]) == pytest.approx(float(direction @ (p - F.one_hot(y, 5)).mean(0)), rel=1e-4)
+    counts = torch.tensor(obvious_counts(p.double().tolist(), list(rates.prior))).double()
+    direction = prior_direction(counts, rates.prior)
+    assert float(slope[-1]) == pytest.approx(
+        float(direction @ (p - F.one_hot(y, 5)).mean(0).double()), rel=1e-4
+    )
 
 
 def test_the_predictions_of_a_client() -> None:
+    """Without adaptation, and after it but before the prior."""
     model, data = make("mlp").eval(), batches("mlp", 3)
-    rates = Rates.zeros(model, prior=[0.0] * 5)
-    found = mean_prediction(Twin(model, rates.modules), rates, data)
+    unknown = Rates.zeros(model, prior=[0.0] * 5)
+    slope, sums, found = plain_prediction(Twin(model, unknown.modules), unknown, data)
+    assert not slope.any()
+    assert sums.samples == sum(len(y) for _, y in data)
     with torch.no_grad():
         expected = torch.cat([model(x).softmax(1) for x, _ in data])
     torch.testing.assert_close(found / found.sum(), expected.mean(0), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(found, weighted_prediction(expected).float(), rtol=1e-4, atol=0)
+    rates = rates_of("mlp", prior_rate=1.5, others=0.5)
+    found = mean_slope(Twin(model, rates.modules), rates, data, "batch").prediction
+    values = rates.values.clone()
+    values[-1] = 0
+    without = ttpfl.Personalizer(model, rates.with_values(values))
+    expected = torch.cat([without(x).softmax(1) for x, _ in data])
+    torch.testing.assert_close(found, weighted_prediction(expected).float(), rtol=1e-3, atol=1e-5)
 
 
 def test_a_certain_prediction_is_worth_one_label() -> None:

@@ -222,7 +222,7 @@ def test_slope_of_a_network_against_differences(granularity: Any, mode: Any, var
         total = sum(F.cross_entropy(logits, y, reduction="sum").item() for logits, (_, y) in pairs)
         return total / sum(len(y) for _, y in data)
 
-    slope, sums = mean_slope(Twin(model, rates.modules), rates, data, mode)
+    slope, sums, _ = mean_slope(Twin(model, rates.modules), rates, data, mode)
     assert sums.mean_loss == pytest.approx(loss_at(rates.values), rel=1e-9)
     width = 1e-5
     for index in range(len(rates.values)):

@@ -64,7 +64,7 @@ def test_the_mean_over_samples(name: str, variance: Any, mode: Any) -> None:
     """The last batch is smaller, so a mean over batches would differ."""
     model, data = make(name), of_sizes(name)
     rates = some_rates(model, scale=0.05, variance=variance)
-    slope, sums = mean_slope(Twin(model, rates.modules), rates, data, mode)
+    slope, sums, _ = mean_slope(Twin(model, rates.modules), rates, data, mode)
     expected, loss = slow_slope(model, rates, data, mode)
     assert slope.dtype == torch.float32
     torch.testing.assert_close(slope.double(), expected, rtol=2e-3, atol=2e-4 * float(expected.abs().max()))
@@ -80,7 +80,7 @@ def test_shared_rates(granularity: Any) -> None:
     data = [(x.double(), y) for x, y in of_sizes("mlp")]
     rates = some_rates(model, scale=0.3, granularity=granularity, variance="log")
     rates.values = rates.values.double()
-    slope, _ = mean_slope(Twin(model, rates.modules), rates, data, "online")
+    slope, _, _ = mean_slope(Twin(model, rates.modules), rates, data, "online")
     torch.testing.assert_close(slope, slow_slope(model, rates, data, "online")[0], rtol=1e-9, atol=1e-9)
 
 
@@ -90,12 +90,12 @@ def test_batches_count_by_their_samples(sizes: list[int]) -> None:
     model, data = make("mlp"), of_sizes("mlp", tuple(sizes))
     rates = some_rates(model, variance="log")
     twin = Twin(model, rates.modules)
-    whole, sums = mean_slope(twin, rates, data, "batch")
+    whole, sums, _ = mean_slope(twin, rates, data, "batch")
     parts = [mean_slope(twin, rates, [batch], "batch") for batch in data]
-    slopes = torch.stack([slope.double() * len(y) for (slope, _), (_, y) in zip(parts, data, strict=True)])
+    slopes = torch.stack([slope.double() * len(y) for (slope, *_), (_, y) in zip(parts, data, strict=True)])
     torch.testing.assert_close(whole.double(), slopes.sum(0) / sum(sizes), rtol=1e-6, atol=1e-8)
-    assert sums.loss == pytest.approx(sum(part.loss for _, part in parts), rel=1e-12)
-    assert sums.right == sum(part.right or 0 for _, part in parts)
+    assert sums.loss == pytest.approx(sum(part.loss for _, part, _ in parts), rel=1e-12)
+    assert sums.right == sum(part.right or 0 for _, part, _ in parts)
 
 
 @pytest.mark.parametrize("mode", ["batch", "online"])
@@ -106,7 +106,7 @@ def test_the_loss_is_that_of_an_evaluation(name: str, scale: float, mode: Any) -
     model, data = make(name), of_sizes(name)
     rates = some_rates(model, scale=scale, variance="log")
     twin = Twin(model, rates.modules)
-    _, sums = mean_slope(twin, rates, data, mode)
+    _, sums, _ = mean_slope(twin, rates, data, mode)
     expected = adapted_tally(twin, rates, data, mode)
     assert (sums.samples, sums.right) == (expected.samples, expected.right)
     assert sums.mean_loss == pytest.approx(expected.mean_loss, rel=1e-6)
@@ -125,7 +125,7 @@ def test_the_loss_is_that_of_an_evaluation(name: str, scale: float, mode: Any) -
 def test_never_nan(scale: float, variance: Any, mode: Any) -> None:
     model, data = make("mlp"), of_sizes("mlp")
     rates = some_rates(model, scale=scale, variance=variance)
-    slope, sums = mean_slope(Twin(model, rates.modules), rates, data, mode)
+    slope, sums, _ = mean_slope(Twin(model, rates.modules), rates, data, mode)
     assert slope.isfinite().all()
     assert math.isfinite(sums.mean_loss)
     assert sums.samples == 19
@@ -134,7 +134,7 @@ def test_never_nan(scale: float, variance: Any, mode: Any) -> None:
 def test_overflow_counts_as_a_large_loss_without_a_slope() -> None:
     model, data = make("mlp"), of_sizes("mlp")
     rates = some_rates(model, scale=3e37)
-    slope, sums = mean_slope(Twin(model, rates.modules), rates, data, "batch")
+    slope, sums, _ = mean_slope(Twin(model, rates.modules), rates, data, "batch")
     assert sums.mean_loss == OVERFLOW
     assert not slope.any()
 
@@ -148,8 +148,8 @@ def test_only_the_batch_that_overflows_is_left_out_of_the_slope(bad: float) -> N
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits, labels) * (bad if len(labels) == 3 else 1)
 
-    slope, sums = mean_slope(twin, rates, data, "batch", loss=loss)
-    expected, others = mean_slope(twin, rates, data[:2], "batch")
+    slope, sums, _ = mean_slope(twin, rates, data, "batch", loss=loss)
+    expected, others, _ = mean_slope(twin, rates, data[:2], "batch")
     torch.testing.assert_close(slope, expected * 16 / 19)
     assert sums.loss > others.loss + 3 * OVERFLOW * (1 - 1e-6)
 
@@ -166,7 +166,7 @@ def test_overflow_counts_more_than_any_finite_loss() -> None:
     def overflows(logits: Tensor, labels: Tensor) -> Tensor:
         return large(logits, labels) * (math.inf if len(labels) == 3 else 1)
 
-    (slope, finite), (other, infinite) = (
+    (slope, finite, _), (other, infinite, _) = (
         mean_slope(twin, rates, data, "batch", loss=loss) for loss in (large, overflows)
     )
     assert infinite.mean_loss > 1000 * finite.mean_loss > 1e20
@@ -181,10 +181,10 @@ def test_the_cache_and_the_callers_mode_change_nothing() -> None:
     rates = some_rates(model, variance="log")
     with untouched(model):
         twin, cache = Twin(model, rates.modules), DirectionCache(2**24)
-        expected, sums = mean_slope(twin, rates, data, "online")
+        expected, sums, _ = mean_slope(twin, rates, data, "online")
         with torch.no_grad():
             for _ in range(2):
-                slope, again = mean_slope(twin, rates, iter(data), "online", cache)
+                slope, again, _ = mean_slope(twin, rates, iter(data), "online", cache)
                 assert torch.equal(slope, expected)
                 assert again == sums
         assert cache.hits == len(data)
@@ -208,7 +208,7 @@ def test_own_functions(objective: Callable[..., Tensor] | None, loss: Callable[.
     rates = some_rates(model, variance="log")
     rates.values = rates.values.double()
     twin = Twin(model, rates.modules)
-    slope, _ = mean_slope(twin, rates, data, "batch", **options)
+    slope, _, _ = mean_slope(twin, rates, data, "batch", **options)
     aside = 1e-6 * torch.randn(len(slope)).double()
     low, high = (
         adapted_tally(twin, rates.with_values(rates.values + sign * aside), data, "batch", **options)
@@ -221,7 +221,7 @@ def test_no_batches_and_wrong_ones() -> None:
     model, data = make("mlp"), of_sizes("mlp")
     rates = some_rates(model)
     twin = Twin(model, rates.modules)
-    slope, sums = mean_slope(twin, rates, [], "batch")
+    slope, sums, _ = mean_slope(twin, rates, [], "batch")
     assert not slope.any()
     assert sums.samples == 0
     data[1][0][2] = float("nan")

@@ -185,5 +185,5 @@ def test_rates_tell_their_number_and_norm(trained: tuple[Path, Path]) -> None:
         assert found["numbers"]["modules_d"] == count
         assert found["numbers"]["radius_r"] == pytest.approx(0.5 * count**0.5)
     assert found["longest_direction"]["module"] == "label_prior"
-    assert 0 < found["numbers"]["direction_h"] <= 3**0.5 * math.log(1 + 1 / SMOOTHING)
+    assert found["numbers"]["direction_h"] == pytest.approx(3**0.5 * math.log(1 + 1 / SMOOTHING))
     assert "--rates needs --model" in run("--rates", path.parent / "rates.safetensors", code=1)

@@ -299,14 +299,14 @@ def test_rates_that_all_clients_refuse(
 ) -> None:
     """Shorter steps follow, so that the run neither ends nor returns rates of zero."""
     limit = share * float(whole.rates.values.abs().max())
-    slope = RatesWork._slope
+    slope = RatesWork._answered
 
     def limited(self: RatesWork, client: int, data: Any, rates: Rates, out: Tensor) -> Any:
         if rates.values.abs().max() > limit:
             raise PermissionError("a rate is above this site's limit")
         return slope(self, client, data, rates, out)
 
-    monkeypatch.setattr(RatesWork, "_slope", limited)
+    monkeypatch.setattr(RatesWork, "_answered", limited)
     learned = learn(model, shifted(), settings())
     assert any(record["abandoned"] for record in learned.history)
     checked = learned.rates.learned["checked"]
@@ -494,13 +494,35 @@ def test_the_label_prior_is_learned_in_the_same_way_everywhere(model: nn.Module)
     for other in others:
         assert torch.equal(one.values, other.rates.values)
         assert one.prior == other.rates.prior
-    with torch.no_grad():
-        rows = [model(x).softmax(1) for x, _ in data.values()]
+
+
+def counts_of(rows: list[Tensor]) -> Tensor:
+    """Mean prediction, times the variance within clients over that between them."""
     means = torch.stack([row.mean(0) for row in rows])
     within = sum(float(row.var(0).sum()) for row in rows) / len(rows)
     between = float(means.var(0).sum()) - within / len(rows[0])
-    expected = means.mean(0) * max(1.0, within / between)
-    torch.testing.assert_close(torch.tensor(one.prior), expected, rtol=1e-4, atol=1e-6)
+    return means.mean(0) * max(1.0, within / between)
+
+
+def test_the_label_prior_compares_with_adapted_predictions_of_source_clients(model: nn.Module) -> None:
+    data, options = skewed(), {"batch_size": 8, "prior": True, "check": False}
+    with torch.no_grad():
+        plain = counts_of([model(x).softmax(1) for x, _ in data.values()])
+    first = learn(model, data, settings(rounds=2, **options)).rates  # nothing but the plain model so far
+    torch.testing.assert_close(torch.tensor(first.prior), plain, rtol=1e-4, atol=1e-6)
+    # The first trial is compared with the plain predictions, too, the second one with those of the first.
+    second = learn(model, data, settings(rounds=3, **options)).rates
+    torch.testing.assert_close(torch.tensor(second.prior), plain, rtol=1e-4, atol=1e-6)
+    third = learn(model, data, settings(rounds=4, **options))
+    assert [record["accepted"] for record in third.history[2:]] == [True, True]
+    values = second.values.clone()
+    values[-1] = 0  # predictions without the prior itself
+    personal = ttpfl.Personalizer(model, second.with_values(values))
+    adapted = counts_of(
+        [torch.cat([personal(part) for part in x.split(8)]).softmax(1) for x, _ in data.values()]
+    )
+    torch.testing.assert_close(torch.tensor(third.rates.prior), adapted, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(adapted, plain, rtol=1e-2)
 
 
 def test_the_label_prior_helps_new_clients_under_label_shift(model: nn.Module) -> None:

@@ -16,7 +16,6 @@ from ttpfl._moved import renamed
 from ttpfl.core.at_once import at_once
 from ttpfl.core.convolution import Taps
 from ttpfl.core.inputs import Inputs, all_finite, first_bad
-from ttpfl.core.label_prior import LABEL_PRIOR, predicted
 from ttpfl.core.last_layer import LastLayer
 from ttpfl.core.log_domain import log_ratio, moved_in_log_domain, slope_in_log_domain
 from ttpfl.core.network import ModuleSpec
@@ -93,7 +92,6 @@ class Probe(NamedTuple):
 def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     """Compute logits, objective and the direction of every module in one pass of the global model.
 
-    For the label prior, the direction holds the predictions of all samples: see `RunningDirection.current`.
     There is no backward pass if the last layer alone needs a gradient.
     """
     record = PassRecord({name: [] for name, spec in twin.specs.items() if spec.statistic})
@@ -114,8 +112,6 @@ def probe(twin: Twin, inputs: Inputs, objective: Objective) -> Probe:
     for name, change in _towards(twin, record.statistics):
         changes[name].append(Change(change, None, twin.specs[name].shape))
     direction = {name: _sum(parts, twin.tensors[name]) for name, parts in changes.items()}
-    if twin.classes:
-        direction[LABEL_PRIOR] = Change(predicted(logits, twin.classes), None, (twin.classes,))
     return Probe(logits.detach(), value.detach(), direction, record)
 
 
@@ -231,12 +227,8 @@ def move(
     tensors = twin.in_channels_last if in_channels_last else twin.tensors
     whole: dict[str, Tensor] = {}
     windows: dict[str, tuple[Taps, Tensor]] = {}
-    offset: Tensor | None = None
     statistics: dict[Callable[..., Tensor], list[tuple[str, Tensor, Tensor, Tensor]]] = {}
     for name, (value, taps, _) in direction.items():
-        if name == LABEL_PRIOR:
-            offset = rates[name] * value
-            continue
         start = tensors[name] if taps is None else twin.window(name, taps).detach()
         rule = _rule(twin.specs[name])
         if twin.specs[name].statistic:
@@ -248,7 +240,7 @@ def move(
     for rule, rows in statistics.items():
         names, *columns = zip(*rows, strict=True)
         whole.update(zip(names, at_once(rule, *columns), strict=True))
-    return Moved(whole, windows, offset)
+    return Moved(whole, windows)
 
 
 def _rule(spec: ModuleSpec) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -274,7 +266,7 @@ def distance(twin: Twin, direction: Direction, rates: Mapping[str, Tensor], move
     """Euclidean norm of the change of all tensors."""
     # The direction does not tell where variances stopped at zero.
     clamped = [name for name in moved.whole if twin.specs[name].nonnegative]
-    others = [name for name in direction if name != LABEL_PRIOR and name not in clamped]
+    others = [name for name in direction if name not in clamped]
     changes = [_difference(moved.whole[name], twin.tensors[name]) for name in clamped]
     changes += [direction[name].value for name in others]
     if not changes:
@@ -287,8 +279,7 @@ def distance(twin: Twin, direction: Direction, rates: Mapping[str, Tensor], move
 
 def velocity(twin: Twin, name: str, change: Change, moved: Tensor) -> Tensor:
     """Derivative of a moved tensor in its rate; `moved` is its value."""
-    in_log_domain = name != LABEL_PRIOR and twin.specs[name].log_domain
-    return slope_in_log_domain(moved, change.value) if in_log_domain else change.value
+    return slope_in_log_domain(moved, change.value) if twin.specs[name].log_domain else change.value
 
 
 __getattr__ = renamed(__name__)

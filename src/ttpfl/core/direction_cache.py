@@ -38,7 +38,7 @@ def batch_key(twin: Twin, inputs: Inputs, objective: Objective) -> Hashable | No
     if not all(isinstance(function, Hashable) for function in functions):
         return None
     movable = tuple((name, spec.log_domain) for name, spec in twin.specs.items())
-    return (twin.content, str(twin.device), autocast, movable, twin.classes, digest.digest(), functions)
+    return (twin.content, str(twin.device), autocast, movable, digest.digest(), functions)
 
 
 class DirectionCache:

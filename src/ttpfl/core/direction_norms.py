@@ -1,5 +1,6 @@
 """Norms of directions: H in the paper's bounds."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,9 +9,9 @@ from torch import Tensor, nn
 
 from ttpfl.core.direction import Direction, Objective, entropy, probe
 from ttpfl.core.inputs import checked, split_batch
+from ttpfl.core.label_prior import LABEL_PRIOR, SMOOTHING
 from ttpfl.core.outputs import Readout
 from ttpfl.core.rates import Rates
-from ttpfl.core.running import RunningDirection
 from ttpfl.core.twin import Twin, isolated
 from ttpfl.errors import BatchError, noted
 
@@ -26,7 +27,8 @@ def direction_norms(
     """Compute the largest norm of each module's direction over all batches; the largest of these is H.
 
     H also holds for online adaptation, since a mean is never longer than the longest direction. Other batches
-    may have longer ones.
+    may have longer ones. The direction of the label prior follows from adapted predictions, so for it, the
+    result is the bound that holds for all predictions.
 
     Args:
         model: the global model; it is not changed.
@@ -49,9 +51,8 @@ def direction_norms(
     with isolated():
         for index, batch in enumerate(batches):
             with noted(f"in batch {index}"):
-                running = RunningDirection(False, rates.prior)
-                running.add(probe(twin, checked(split_batch(batch)[0]), objective).direction)
-                largest = torch.maximum(largest, _norms(running.current(), rates))
+                direction = probe(twin, checked(split_batch(batch)[0]), objective).direction
+                largest = torch.maximum(largest, _norms(direction, rates))
     if index < 0:
         raise BatchError("no batches: pass at least one")
     return dict(zip(rates.names, largest.tolist(), strict=True))
@@ -60,6 +61,8 @@ def direction_norms(
 def _norms(direction: Direction, rates: Rates) -> Tensor:
     """Norm of each rate's direction, over all modules that share the rate."""
     parts = {name: change.value.float().norm() for name, change in direction.items()}
+    if rates.prior:
+        parts[LABEL_PRIOR] = torch.tensor(math.sqrt(len(rates.prior)) * math.log(1 + 1 / SMOOTHING))
     norms = [torch.stack([parts[name] for name in members]).norm() for members in rates.members.values()]
     for name, norm in zip(rates.names, norms, strict=True):
         if not norm.isfinite():

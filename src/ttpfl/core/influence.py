@@ -14,7 +14,6 @@ from torch import Tensor
 from ttpfl.core.direction import Direction
 from ttpfl.core.guard import Limits
 from ttpfl.core.inputs import Inputs
-from ttpfl.core.label_prior import LABEL_PRIOR
 
 QUANTILE = 0.9
 """Of the source clients' largest values."""
@@ -122,7 +121,7 @@ class Influence:
         for name, change in direction.items():
             limit = factor * self._limits.norms.get(name, inf)
             norm = float(change.value.double().norm())
-            if name != LABEL_PRIOR and isfinite(norm) and norm > limit:
+            if isfinite(norm) and norm > limit:
                 change.value.mul_(limit / norm)
                 longer = True
         return longer

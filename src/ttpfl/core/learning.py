@@ -23,11 +23,13 @@ from ttpfl.core.direction import (
 from ttpfl.core.direction_cache import DirectionCache, batch_key
 from ttpfl.core.divergence import check_reach, check_slope
 from ttpfl.core.inputs import Inputs, all_finite, checked, released, split_batch
+from ttpfl.core.label_prior import LABEL_PRIOR, predicted
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.outputs import Readout
 from ttpfl.core.privacy_record import UNPROTECTED, Account
 from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.core.running import RunningDirection
+from ttpfl.core.running_prior import RunningPrior
 from ttpfl.core.statistics import at_least_float32
 from ttpfl.core.twin import Moved, Twin, isolated
 from ttpfl.errors import BatchError, ModelError, RatesError, noted
@@ -138,8 +140,13 @@ def adapted_tally(
     loss: Loss = cross_entropy,
 ) -> MetricSums:
     """Compute loss and accuracy after adaptation with fixed rates; without adaptation if they are zero."""
-    sums, values = MetricSums(), rates.values.detach().to(twin.device)
-    adaptation = Adaptation(twin, rates, mode, cache, objective)
+    return tallied(Adaptation(twin, rates, mode, cache, objective), rates, batches, loss)
+
+
+def tallied(adaptation: "Adaptation", rates: Rates, batches: Iterable[Any], loss: Loss) -> MetricSums:
+    """`adapted_tally` for callers that also need what the adaptation predicted."""
+    twin, sums = adaptation.twin, MetricSums()
+    values = rates.values.detach().to(twin.device)
     with isolated(), torch.no_grad():
         for index, batch in enumerate(batches):
             with noted(f"in batch {index} of this client"):
@@ -149,7 +156,7 @@ def adapted_tally(
                     with torch.enable_grad():
                         direction = adaptation.direction(inputs)
                     moved = adaptation.moved(values, direction, inputs)
-                logits = twin.fast(inputs, moved)
+                logits = adaptation.with_prior(twin.fast(inputs, moved), values)
                 sums.add(logits, labels, one_number("loss", loss(logits, labels)))
     return sums
 
@@ -166,30 +173,38 @@ class Adaptation:
     def __init__(
         self, twin: Twin, rates: Rates, mode: Mode, cache: DirectionCache | None, objective: Objective
     ) -> None:
-        self._twin, self._cache, self._objective = twin, cache, objective
-        self._running = RunningDirection(mode == "online", rates.prior)
+        self.twin, self._cache, self._objective = twin, cache, objective
+        self._running = RunningDirection(mode == "online")
+        self._prior = RunningPrior(rates.prior, mode == "online") if rates.prior else None
+        self.predictions: list[Tensor] = []
+        """Predicted probabilities of each batch before the label prior, if there is one."""
         groups = enumerate(rates.members.values())
         self._group_of = {name: index for index, members in groups for name in members}
 
     def direction(self, inputs: Inputs) -> Direction:
         """Direction of this batch; in online mode, the mean of all batches so far."""
-        self._running.add(self.of_batch(inputs))
-        return self._running.current()
+        self._running.add(self._of_batch(inputs))
+        return self._running.mean
 
-    def of_batch(self, inputs: Inputs) -> Direction:
-        """Direction of this batch alone, as `probe` returns it."""
-
+    def _of_batch(self, inputs: Inputs) -> Direction:
         def compute() -> Direction:
-            return probe(self._twin, inputs, self._objective).direction
+            return probe(self.twin, inputs, self._objective).direction
 
-        key = None if self._cache is None else batch_key(self._twin, inputs, self._objective)
+        key = None if self._cache is None else batch_key(self.twin, inputs, self._objective)
         return compute() if self._cache is None else self._cache.get(key, compute)
 
     def moved(self, values: Tensor, direction: Direction, inputs: Inputs) -> Moved:
         """Move the modules along `direction` with rates of these values."""
         rates = values.unbind()
         rate_of = {name: rates[self._group_of[name]] for name in direction}
-        return move(self._twin, direction, rate_of, self._twin.runner.takes_channels_last(inputs))
+        return move(self.twin, direction, rate_of, self.twin.runner.takes_channels_last(inputs))
+
+    def with_prior(self, logits: Tensor, values: Tensor) -> Tensor:
+        """The logits with the label prior, if there is one; this batch counts from now on."""
+        if self._prior is None:
+            return logits
+        self.predictions.append(predicted(logits.detach(), len(self._prior.counts)))
+        return self._prior.applied(logits, values[self._group_of[LABEL_PRIOR]])
 
     def slope(
         self,
@@ -203,29 +218,33 @@ class Adaptation:
         """Derivative of the supervised loss after adaptation with respect to each rate.
 
         It is <dw / drate, gradient in w>, summed over the modules that share the rate, with dw / drate = h
-        except in the log domain. There is no second derivative, since h does not depend on the rates.
+        except in the log domain. There is no second derivative, since h does not depend on the rates. The
+        label prior follows from the logits, so autograd goes through it, except for earlier batches.
         """
-        moved = self.moved(values, direction, inputs)
+        moved, values = self.moved(values, direction, inputs), values.detach().requires_grad_()
         leaves = moved.leaves()
-        logits = self._twin.fast(inputs, moved)
+        logits = self.with_prior(self.twin.fast(inputs, moved), values)
         result = one_number("loss", loss(logits, labels))
         if observe is not None:
             observe(logits.detach(), labels, result.detach())
         if not result.requires_grad:  # the loss depends on nothing that moves
             return torch.zeros_like(values)
-        gradients = torch.autograd.grad(result, list(leaves.values()), allow_unused=True)
+        of_prior, *gradients = torch.autograd.grad(result, [values, *leaves.values()], allow_unused=True)
         parts = {
-            name: (velocity(self._twin, name, direction[name], leaves[name].detach()) * gradient).sum()
+            name: (velocity(self.twin, name, direction[name], leaves[name].detach()) * gradient).sum()
             for name, gradient in zip(leaves, gradients, strict=True)
             if gradient is not None
         }
-        if not parts:
+        if not parts and of_prior is None:
             raise ModelError(
                 "no gradient of the loss reaches any module that has a rate: pass a model whose last layers "
                 "are differentiable (not quantised, not detached)"
             )
-        groups = torch.tensor([self._group_of[name] for name in parts], device=values.device)
-        return torch.zeros_like(values).index_add_(0, groups, torch.stack(list(parts.values())).to(values))
+        slope = torch.zeros_like(values) if of_prior is None else of_prior
+        if parts:
+            groups = torch.tensor([self._group_of[name] for name in parts], device=values.device)
+            slope = slope.index_add(0, groups, torch.stack(list(parts.values())).to(values))
+        return slope.detach()
 
 
 def draw_cohort(names: Sequence[Any], size: int, seed: int, number: int) -> list[Any]:

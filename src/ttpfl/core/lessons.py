@@ -20,6 +20,7 @@ from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.learning import checked_pair
 from ttpfl.core.rates import Rates
 from ttpfl.core.running import RunningDirection
+from ttpfl.core.running_prior import RunningPrior
 from ttpfl.core.stream_change import jump_of_halves, jumps
 from ttpfl.core.twin import Twin, isolated
 from ttpfl.errors import noted
@@ -184,7 +185,14 @@ def studied(
     return notebook
 
 
-Rooms = dict[int, RunningDirection]
+class Room(NamedTuple):
+    """What a client remembers of its stream in one lesson."""
+
+    running: RunningDirection
+    prior: RunningPrior | None
+
+
+Rooms = dict[int, Room]
 
 
 class _Student(NamedTuple):
@@ -195,9 +203,12 @@ class _Student(NamedTuple):
     objective: Objective
 
     def rooms(self, sorted_by_class: bool) -> Rooms:
-        """A running direction for every lesson with this order, by the number of the lesson."""
+        """A room for every lesson with this order, by the number of the lesson."""
+        prior = self.rates.prior
         return {
-            number: RunningDirection(lesson.online, self.rates.prior)
+            number: Room(
+                RunningDirection(lesson.online), RunningPrior(prior, lesson.online) if prior else None
+            )
             for number, lesson in enumerate(LESSONS)
             if lesson.sorted == sorted_by_class
         }
@@ -206,18 +217,16 @@ class _Student(NamedTuple):
         """Add one batch to all lessons of `rooms`, and return its direction."""
         plain, _, direction, _ = probe(self.twin, inputs, self.objective)
         with torch.no_grad():
-            for number, running in rooms.items():
-                running.add(direction)
+            for number, room in rooms.items():
+                room.running.add(direction)
                 rates = self.rates.with_values(LESSONS[number].change(self.rates.values))
-                by_module = {
-                    name: rate.to(self.twin.device)
-                    for name, rate in rates.by_module().items()
-                    if name in direction
-                }
+                by_module = {name: rate.to(self.twin.device) for name, rate in rates.by_module().items()}
                 in_channels_last = self.twin.runner.takes_channels_last(inputs)
-                moved = move(self.twin, running.current(), by_module, in_channels_last)
+                moved = move(self.twin, room.running.mean, by_module, in_channels_last)
                 adapted = self.twin.fast(inputs, moved)
                 if all_finite(adapted):  # else a personalizer predicts with the plain model
+                    if room.prior is not None:
+                        adapted = room.prior.applied(adapted, by_module[LABEL_PRIOR])
                     right = notebook.lessons[number].add(plain, adapted, labels)
                     if not number:
                         notebook.right += Sums.of(right, (plain.argmax(1).cpu() == labels).double())
@@ -226,12 +235,12 @@ class _Student(NamedTuple):
 
 def _measure(notebook: Notebook, inputs: Inputs, samples: int, direction: Direction) -> None:
     """Note how far a batch goes."""
-    tensors = {name: change for name, change in direction.items() if name != LABEL_PRIOR}
-    _raise_to(notebook.norms, {name: float(change.value.double().norm()) for name, change in tensors.items()})
+    norms = {name: float(change.value.double().norm()) for name, change in direction.items()}
+    _raise_to(notebook.norms, norms)
     notebook.largest_batch = max(notebook.largest_batch, samples)
     if 2 * samples >= notebook.largest_batch:  # the mean of a small remainder varies more
-        _raise_to(notebook.jumps, jumps(tensors, notebook.stream.mean))
-    notebook.stream.add(tensors)
+        _raise_to(notebook.jumps, jumps(direction, notebook.stream.mean))
+    notebook.stream.add(direction)
     if (sizes := log_sizes(inputs)) is not None:
         notebook.sizes.append(sizes.cpu())
 

@@ -17,6 +17,7 @@ from ttpfl.core.outputs import Readout
 from ttpfl.core.private_copy import private_copy
 from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.core.running import RunningDirection
+from ttpfl.core.running_prior import RunningPrior
 from ttpfl.core.running_state import RunningState, mean_dtype
 from ttpfl.core.safeguard import Safeguard
 from ttpfl.core.snapshot import OffsetModel
@@ -81,8 +82,10 @@ class Personalizer(nn.Module):
         modules = [spec for spec in rates.modules if spec.name in moving]
         self._twin, self._shapes = Twin(model, modules, logits), {spec.name: spec.shape for spec in modules}
         self._rates = {name: rate.to(self._twin.device, copy=True) for name, rate in moving.items()}
-        self._running = RunningDirection(mode == "online", rates.prior, decay)
-        self._safeguard = Safeguard(own_guard, mode == "online", known, on_alarm)
+        online = mode == "online"
+        self._running = RunningDirection(online, decay)
+        self._prior = RunningPrior(rates.prior, online, decay) if LABEL_PRIOR in moving else None
+        self._safeguard = Safeguard(own_guard, online, known, on_alarm)
         self._health = self._safeguard.fresh_health()
 
     def reset(self) -> None:
@@ -95,7 +98,7 @@ class Personalizer(nn.Module):
         >>> personal.health.batches
         0
         """
-        self._running.clear()
+        self._forget()
         self._safeguard.clear()
         self._health = self._safeguard.fresh_health()
 
@@ -144,7 +147,7 @@ class Personalizer(nn.Module):
                 changes = self._health.changes
                 self._health = self._safeguard.changed(seen, direction, self._running.mean, self._health)
                 if self._health.changes > changes:
-                    self._running.clear()
+                    self._forget()
                 self._running.add(direction)
                 del direction  # make room for the adapted weights
                 moved = self._moved()
@@ -152,11 +155,12 @@ class Personalizer(nn.Module):
                     adapted = self._twin.again(inputs, moved, plain, record)
                 else:
                     adapted = self._twin.plain(inputs, moved)
-                learned = seen.of(adapted)
                 if not all_finite(adapted):
-                    if not all_finite(learned):
-                        self._running.clear()  # a mean that overflows is unusable
+                    if not all_finite(seen.of(adapted)):
+                        self._forget()  # a mean that overflows is unusable
                     return self._fall_back(inputs)
+                adapted = self._with_prior(adapted, seen)
+                learned = seen.of(adapted)
                 after, norm = (
                     float(self._objective(learned)),
                     distance(self._twin, self._running.mean, self._rates, moved),
@@ -196,7 +200,8 @@ class Personalizer(nn.Module):
         moved = self._moved()
         model = private_copy(self._twin.model)
         model.load_state_dict(self._state_dict(moved))
-        return model if moved.offset is None else OffsetModel(model, moved.offset, self._twin.readout)
+        offset = self.logit_offset
+        return model if offset is None else OffsetModel(model, offset, self._twin.readout)
 
     def adapted_state_dict(self) -> dict[str, Tensor]:
         """Return the adapted weights as a state dict of the model.
@@ -219,21 +224,42 @@ class Personalizer(nn.Module):
     @property
     def logit_offset(self) -> Tensor | None:
         """What the label prior adds to the logits; None if the rates do not move it, or before a batch."""
-        return self._moved().offset
+        if self._prior is None or not self._running.batches:
+            return None
+        return self._prior.offset(self._rates[LABEL_PRIOR])
 
     def _state_dict(self, moved: Moved) -> dict[str, Tensor]:
         with torch.inference_mode(False), torch.no_grad():
             return self._twin.state_dict(moved)
 
     def _moved(self) -> Moved:
-        return move(self._twin, self._running.current(), self._rates)
+        return move(self._twin, self._running.mean, self._rates)
+
+    def _with_prior(self, adapted: Tensor, seen: Seen) -> Tensor:
+        """Logits with the label prior; outliers do not count."""
+        if self._prior is None:
+            return adapted
+        if seen.rows is None:
+            return self._prior.applied(adapted, self._rates[LABEL_PRIOR])
+        self._prior.applied(seen.of(adapted), self._rates[LABEL_PRIOR])
+        return self._with_offset(adapted)
+
+    def _with_offset(self, logits: Tensor) -> Tensor:
+        """Logits with the label prior of the samples so far."""
+        offset = self.logit_offset
+        return logits if offset is None else logits + offset.to(logits.dtype)
+
+    def _forget(self) -> None:
+        self._running.clear()
+        if self._prior is not None:
+            self._prior.clear()
 
     def _with_the_past(self, inputs: Inputs) -> Tensor:
         """Logits with what was learned so far."""
         if self._running.batches and self._safeguard.adapting:
             adapted = self._twin.plain(inputs, self._moved())
             if all_finite(adapted):
-                return adapted
+                return self._with_offset(adapted)
             self._count_fallback()
         return check_finite(self._twin.plain(inputs))
 
@@ -277,7 +303,7 @@ class Personalizer(nn.Module):
         return self
 
     def _state(self) -> RunningState:
-        return RunningState(self._twin, self._shapes, self._running, self._safeguard.watch)
+        return RunningState(self._twin, self._shapes, self._running, self._prior, self._safeguard.watch)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         destination.update((f"{prefix}{key}", tensor) for key, tensor in self._state().saved().items())

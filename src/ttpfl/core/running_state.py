@@ -10,6 +10,7 @@ from ttpfl.core.direction import Change, Direction
 from ttpfl.core.gain import Past
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.running import RunningDirection
+from ttpfl.core.running_prior import RunningPrior
 from ttpfl.core.twin import Twin
 from ttpfl.core.watch import COUNTS, Watch
 from ttpfl.errors import RatesError
@@ -25,6 +26,7 @@ class RunningState(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]]
     """Of every module that moves."""
     running: RunningDirection
+    prior: RunningPrior | None
     watch: Watch | None
 
     def saved(self) -> dict[str, Tensor]:
@@ -32,6 +34,8 @@ class RunningState(NamedTuple):
         state = {"count": torch.tensor(self.running.batches)}
         for name, change in self.running.mean.items():
             state[self._mean_key(name)] = change.whole().clone()
+        if self.prior is not None and self.running.batches:
+            state[self._mean_key(LABEL_PRIOR)] = self.prior.counts.clone()
         return state if self.watch is None else {**state, EVIDENCE: self.watch.numbers.clone()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -54,7 +58,7 @@ class RunningState(NamedTuple):
         for name, tensor in means.items():
             _check(f"mean direction of {name!r}", tensor, self.shapes[name])
             with torch.inference_mode(False):
-                value = tensor.detach().to(self.twin.device, mean_dtype(self.twin, name), copy=True)
+                value = tensor.detach().to(self.twin.device, self._dtype(name), copy=True)
             mean[name] = Change(value, None, self.shapes[name])
         evidence = state.get(EVIDENCE)
         if evidence is not None:  # the number of classes is only known after the first batch
@@ -65,6 +69,10 @@ class RunningState(NamedTuple):
             self.watch.clear()
             self.watch.numbers = self.watch.numbers if evidence is None else evidence
         self.running.batches = count
+        if self.prior is not None:
+            self.prior.clear()
+            if LABEL_PRIOR in mean:
+                self.prior.counts = mean.pop(LABEL_PRIOR).value
         self.running.mean = {name: mean[name] for name in self.shapes if name in mean}
 
     def _mean_key(self, name: str) -> str:
@@ -73,11 +81,12 @@ class RunningState(NamedTuple):
             return f"counts.{name}"
         return f"{'log_mean' if self.twin.specs[name].log_domain else 'mean'}.{name}"
 
+    def _dtype(self, name: str) -> torch.dtype:
+        return torch.float64 if name == LABEL_PRIOR else mean_dtype(self.twin, name)
+
 
 def mean_dtype(twin: Twin, name: str) -> torch.dtype:
     """Type of a mean direction: float32 or better, whatever the model is cast to."""
-    if name == LABEL_PRIOR:
-        return torch.float64
     return torch.promote_types(twin.tensors[name].dtype, torch.float32)
 
 

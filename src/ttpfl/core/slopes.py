@@ -1,7 +1,7 @@
 """A client's loss after adaptation with given rates, its slope in every rate, and its predictions."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,9 +9,9 @@ from torch import Tensor
 from ttpfl.core.direction import Objective, entropy
 from ttpfl.core.direction_cache import DirectionCache
 from ttpfl.core.inputs import all_finite
-from ttpfl.core.label_prior import LABEL_PRIOR, weighted_prediction
+from ttpfl.core.label_prior import weighted_prediction
 from ttpfl.core.last_layer import last_layer
-from ttpfl.core.learning import Adaptation, Loss, checked_pair, cross_entropy
+from ttpfl.core.learning import Adaptation, Loss, checked_pair, cross_entropy, tallied
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.core.twin import Twin, isolated
@@ -22,6 +22,17 @@ OVERFLOW = 1e5
 are never preferred to others."""
 
 
+class Slope(NamedTuple):
+    """What adaptation with some rates does at a client."""
+
+    slope: Tensor
+    """Derivative of the mean loss in every rate."""
+    sums: MetricSums
+    """Loss and correct predictions."""
+    prediction: Tensor
+    """Mean prediction before the label prior, see `weighted_prediction`; empty without a prior."""
+
+
 def mean_slope(
     twin: Twin,
     rates: Rates,
@@ -30,8 +41,8 @@ def mean_slope(
     cache: DirectionCache | None = None,
     objective: Objective = entropy,
     loss: Loss = cross_entropy,
-) -> tuple[Tensor, MetricSums]:
-    """Derivative of the client's mean loss in every rate, and its loss and correct predictions.
+) -> Slope:
+    """Derivative of the client's mean loss in every rate, and its loss and predictions.
 
     Every sample counts the same, whatever the size of its batch. A batch that overflows with these rates has
     a very large loss and no slope.
@@ -55,27 +66,24 @@ def mean_slope(
                 slope = adaptation.slope(values, direction, inputs, labels, loss, observe)
                 if all_finite(slope):
                     total += slope.cpu().double() * len(labels)
-    return (total / max(1, sums.samples)).to(rates.values), sums
+    return Slope((total / max(1, sums.samples)).to(rates.values), sums, _mean_prediction(adaptation, rates))
 
 
-def mean_prediction(
-    twin: Twin,
-    rates: Rates,
-    batches: Iterable[Any],
-    cache: DirectionCache | None = None,
-    objective: Objective = entropy,
-) -> Tensor:
-    """Mean prediction of the global model for a client's samples, see `weighted_prediction`.
+def plain_prediction(twin: Twin, rates: Rates, batches: Iterable[Any], loss: Loss = cross_entropy) -> Slope:
+    """The client's loss and mean prediction without adaptation, and slopes of zero.
 
-    It computes all directions, which the cache keeps for later.
+    `rates` has the label prior; slopes are only known when the other clients' predictions are.
     """
-    adaptation, rows = Adaptation(twin, rates, "batch", cache, objective), list[Tensor]()
-    with isolated():
-        for index, batch in enumerate(batches):
-            with noted(f"in batch {index} of this client"):
-                rows.append(adaptation.of_batch(checked_pair(batch)[0])[LABEL_PRIOR].value)
-    mean = weighted_prediction(torch.cat(rows)) if rows else torch.zeros(len(rates.prior))
-    return mean.to(rates.values)
+    nothing = rates.with_values(torch.zeros_like(rates.values))
+    adaptation = Adaptation(twin, nothing, "batch", None, entropy)
+    sums = tallied(adaptation, nothing, batches, loss)
+    return Slope(nothing.values, sums, _mean_prediction(adaptation, rates))
+
+
+def _mean_prediction(adaptation: Adaptation, rates: Rates) -> Tensor:
+    if not adaptation.predictions:
+        return torch.zeros(len(rates.prior)).to(rates.values)
+    return weighted_prediction(torch.cat(adaptation.predictions)).to(rates.values)
 
 
 def class_count(twin: Twin, batch: Any) -> int | None:

@@ -4,7 +4,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ttpfl.core.label_prior import with_offset
 from ttpfl.core.outputs import Readout, logits_of
 
 
@@ -26,4 +25,5 @@ class OffsetModel(nn.Module):
     def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """The logits with the offset. Takes the model's arguments; exporters need a named first one."""
         inputs = () if x is None else (x, *args)
-        return with_offset(self._readout(self.model(*inputs, **kwargs)), self.offset)
+        logits = self._readout(self.model(*inputs, **kwargs))
+        return logits + self.offset.to(logits.dtype)

@@ -9,7 +9,6 @@ from ttpfl.core.direction import Change, Direction, Objective, probe
 from ttpfl.core.guard import Limits
 from ttpfl.core.influence import batch_size, selected
 from ttpfl.core.inputs import Inputs
-from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.twin import Twin
 
 MARGIN = 1.1
@@ -20,11 +19,7 @@ FEWEST = 8
 
 def jumps(direction: Direction, mean: Direction) -> dict[str, float]:
     """Distance of each module's direction from the mean of the stream so far."""
-    return {
-        name: _distance(change, mean[name])
-        for name, change in direction.items()
-        if name != LABEL_PRIOR and name in mean
-    }
+    return {name: _distance(change, mean[name]) for name, change in direction.items() if name in mean}
 
 
 def jump_of_halves(twin: Twin, inputs: Inputs, objective: Objective) -> dict[str, float]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ttpfl.core.convolution import Narrow, Taps, part_that_sees_data
 from ttpfl.core.inputs import Inputs
-from ttpfl.core.label_prior import LABEL_PRIOR, with_offset
+from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.last_layer import Call, owner_of
 from ttpfl.core.network import ModuleSpec, configuration, weights_hash
 from ttpfl.core.outputs import Readout
@@ -31,14 +31,10 @@ class Moved:
 
     whole: Mapping[str, Tensor] = field(default_factory=dict)
     windows: Mapping[str, tuple[Taps, Tensor]] = field(default_factory=dict)
-    offset: Tensor | None = None
-    """What the label prior adds to the logits."""
 
     def leaves(self) -> dict[str, Tensor]:
         """Every tensor by name, with `requires_grad` on."""
         tensors = {**self.whole, **{name: window for name, (_, window) in self.windows.items()}}
-        if self.offset is not None:
-            tensors[LABEL_PRIOR] = self.offset
         return {name: tensor.requires_grad_() for name, tensor in tensors.items()}
 
 
@@ -81,7 +77,7 @@ class Twin:
 
     Args:
         model: the user's model.
-        movable: the tensors that move, and the label prior; only these get gradients.
+        movable: the tensors that move; only these get gradients. The label prior, which is none, is left out.
         readout: maps the model's output to logits; `logits_of` if None.
     """
 
@@ -92,8 +88,6 @@ class Twin:
         self.model.eval()
         self._movable = tuple(movable)
         self.specs = {spec.name: spec for spec in self._movable if spec.name != LABEL_PRIOR}
-        self.classes = next((spec.size for spec in self._movable if spec.name == LABEL_PRIOR), 0)
-        """Number of classes of the label prior; 0 without it."""
         self.readout = readout
         self._index_tensors()
 
@@ -165,7 +159,7 @@ class Twin:
         self.runner.rehearse(inputs)  # detects writes to buffers before anything is moved
         moved, record = moved or Moved(), record or PassRecord({})
         with self._holding(moved), self._watching(record):
-            return with_offset(self.runner.plain(inputs, record.clear), moved.offset)
+            return self.runner.plain(inputs, record.clear)
 
     def fast(self, inputs: Inputs, moved: Moved | None = None, record: PassRecord | None = None) -> Tensor:
         """Compute the logits as fast as possible, differentiable in everything that moves.
@@ -177,8 +171,7 @@ class Twin:
         moved, record = moved or Moved(), record or PassRecord({})
         narrow = self._narrow(moved, record.windows)
         with self._holding(Moved(moved.whole)), self._watching(record):
-            logits = self.runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, record.clear)
-        return with_offset(logits, moved.offset)
+            return self.runner.fast(inputs, DIFFERENTIABLE_STATISTICS, narrow, record.clear)
 
     def first(self, inputs: Inputs, record: PassRecord) -> Tensor:
         """Compute the logits of the model's own tensors.
@@ -206,9 +199,9 @@ class Twin:
         if not self.keeps_features:
             with answering(self._repeating, record.kept):
                 return self.plain(inputs, moved)
-        if self.last_layer is not None:
-            logits = self.last_layer.logits(record.calls[0].features, moved.whole)
-        return with_offset(logits, moved.offset)
+        if self.last_layer is None:
+            return logits
+        return self.last_layer.logits(record.calls[0].features, moved.whole)
 
     def _fast_pays(self, inputs: Inputs) -> bool:
         """Whether `fast` changes the layout of images or skips taps; else `plain` takes less time."""

@@ -15,7 +15,7 @@ from ttpfl.core.inputs import Client, client_batches
 from ttpfl.core.learning import Loss, adapted_tally, refine
 from ttpfl.core.metric_sums import MetricSums
 from ttpfl.core.rates import Mode, Rates
-from ttpfl.core.slopes import mean_prediction, mean_slope
+from ttpfl.core.slopes import mean_slope, plain_prediction
 from ttpfl.core.twin import Twin
 from ttpfl.errors import BatchError
 from ttpfl.federation.common.client_pool import ClientPool
@@ -54,8 +54,7 @@ class RatesWork:
         if job.validate:
             return {"adapted": self._adapted(job.client, data, rates).sums()}
         if settings.searches:
-            known = any(rates.prior) or not rates.prior
-            return (self._slope if known else self._prediction)(job.client, data, rates, out)
+            return self._answered(job.client, data, rates, out)
         for _ in range(settings.local_epochs):
             with batches_of(job.client, data, settings) as batches:
                 options = (cast(float, settings.lr), mode, self.cache, self.objective, self.loss)
@@ -71,27 +70,22 @@ class RatesWork:
     def _twin(self, client: int) -> Twin:
         return self.twins[client % len(self.twins)]
 
-    def _slope(self, client: int, data: Client, rates: Rates, out: Tensor) -> Report:
-        """Write the slope of the client's loss to `out`, and report the loss."""
-        options = (cast(Mode, self.settings.mode), self.cache, self.objective, self.loss)
-        with batches_of(client, data, self.settings) as batches:
-            slope, metrics = mean_slope(self._twin(client), rates, batches, *options)
-        if not metrics.samples:
-            raise BatchError("the client has no data: leave it out")
-        out[: len(slope)] = slope
-        out[len(slope) :] = 0
-        return {"validation": metrics.sums()}
+    def _answered(self, client: int, data: Client, rates: Rates, out: Tensor) -> Report:
+        """Write the slope of the client's loss and its mean prediction to `out`, and report the loss.
 
-    def _prediction(self, client: int, data: Client, rates: Rates, out: Tensor) -> Report:
-        """Write the client's mean prediction to the end of `out`, and report the plain loss."""
+        As long as the server does not know all clients' predictions, there is no slope.
+        """
+        twin, known = self._twin(client), any(rates.prior) or not rates.prior
         with batches_of(client, data, self.settings) as batches:
-            mean = mean_prediction(self._twin(client), rates, batches, self.cache, self.objective)
-        metrics = self._adapted(client, data, rates)
-        if not metrics.samples:
+            if known:
+                mode = cast(Mode, self.settings.mode)
+                found = mean_slope(twin, rates, batches, mode, self.cache, self.objective, self.loss)
+            else:
+                found = plain_prediction(twin, rates, batches, self.loss)
+        if not found.sums.samples:
             raise BatchError("the client has no data: leave it out")
-        out.zero_()
-        out[len(rates.values) :] = mean
-        return {"validation": metrics.sums()}
+        out.copy_(torch.cat([found.slope, found.prediction]))
+        return {"validation": found.sums.sums()}
 
     def _compared(self, client: int, data: Client, metrics: MetricSums) -> Report:
         if not self.compare:

@@ -1,7 +1,7 @@
 """What travels in a search for rates: one number per rate, then one per class if there is a label prior.
 
 The server sends the rates and `Rates.prior`, which is zero as long as nobody knows it. A client returns the
-slope of its loss in each rate, or its own mean prediction.
+slope of its loss in each rate, and its own mean prediction.
 """
 
 import torch

@@ -42,7 +42,7 @@ class RunState:
         """The best vector so far if the server keeps one in its memory, else the last."""
         if "result" not in self.memory:
             return self.vector
-        parts = [self.memory[name] for name in ("result", "prior") if name in self.memory]
+        parts = [self.memory[name] for name in ("result", "result_prior") if name in self.memory]
         return torch.cat(parts).to(self.vector)
 
     @property

@@ -117,20 +117,19 @@ class SearchServer(Server):
     def finish(self) -> Tensor:
         """The next rates to try, with the label prior; the run ends if the search does."""
         state, answers, average, self._finished = self._state, self._answers(), self._average, True
-        prior = state.memory.get("prior", self._prior)
-        gathers = len(prior) > 0 and not bool(prior.any())
+        sent = state.vector[self._count :]
+        gathers = len(sent) > 0 and not bool(sent.any())
         if gathers:  # answers without slopes, for rates of zero
-            prior = self._assumed_counts(answers.samples)
             search = started(answers, average, self._given, self._limit)
             search = replace(search, trial=torch.zeros_like(search.trial), reason=RUNNING)
         elif "searches" in state.memory:
             search = advanced(restored(state.memory), answers, average, state.round, self._check)
         else:
             search = started(answers, average, self._given, self._limit)
-        state.memory = search.tensors() | ({"prior": prior} if len(prior) else {})
-        state.memory |= {} if gathers else {"searches": torch.tensor(True)}
+        priors = self._priors(search, sent, answers.samples) if len(sent) else {}
+        state.memory = search.tensors() | priors | ({} if gathers else {"searches": torch.tensor(True)})
         state.stopped = bool(search.reason)
-        return torch.cat([search.trial, prior]).to(state.vector)
+        return torch.cat([search.trial, priors.get("prior", sent)]).to(state.vector)
 
     def retry(self, state: RunState) -> Tensor:
         """The same rates; once two rounds in a row were abandoned, rates that are less far away.
@@ -144,6 +143,22 @@ class SearchServer(Server):
         search = shortened(restored(state.memory), self._average)
         state.memory = state.memory | search.tensors()
         return torch.cat([search.trial, state.memory.get("prior", self._prior)]).to(state.vector)
+
+    def _priors(self, search: RateSearch, sent: Tensor, samples: Tensor) -> dict[str, Tensor]:
+        """Soft counts of the label prior: to send next, and those that the best rates were sent with.
+
+        Adapted predictions depend on the rates, so better rates are followed by the predictions of source
+        clients with them. If these do not lower the loss, the next step is tried without that change.
+        """
+        memory, number = self._state.memory, self._state.round
+        if "searches" not in memory or search.best_round == number:
+            following = self._assumed_counts(samples)
+            best = sent if bool(sent.any()) else following
+        else:
+            following = best = memory["best_prior"]
+        kept = memory.get("result_prior", best)
+        result = best if search.result.round == number else kept
+        return {"prior": following, "best_prior": best, "result_prior": result}
 
     def _assumed_counts(self, samples: Tensor) -> Tensor:
         """From all clients' predictions, in the part of their vectors after the slopes."""
