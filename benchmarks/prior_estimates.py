@@ -22,6 +22,7 @@ from torch import nn
 import ttpfl
 from learning.problems import Client, Folders, _trained
 from ttpfl.core import label_prior
+from ttpfl.core.rates import Mode
 from ttpfl.data import federate
 
 PROBLEMS: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -33,8 +34,14 @@ PROBLEMS: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 """Data set, rounds of training, and population."""
 TESTED, BATCH, SEED = 60, 20, 5
-WAYS = {"no prior": None, "mean prediction": 0, "EM, 2": 2, "EM, 5": 5}
-"""Number of EM's iterations."""
+WAYS: dict[str, tuple[int | None, Mode]] = {
+    "no prior": (None, "batch"),
+    "mean prediction": (0, "batch"),
+    "EM, 2": (2, "batch"),
+    "EM, 5": (5, "batch"),
+    "EM, 2, learned online": (2, "online"),
+}
+"""Number of EM's iterations, and the mode in which rates are learned."""
 
 
 def main() -> None:
@@ -55,10 +62,10 @@ def main() -> None:
         plain = [accuracy(model, ttpfl.Rates.zeros(model), mode, clients) for clients, mode in parts]
         add(table, name, "no adaptation", "", *plain, "")
         for way in options.ways:
-            count = WAYS[way]
+            count, mode = WAYS[way]
             with patch.object(label_prior, "ITERATIONS", count or 0):
-                options_of_way = {"budget": 2, "prior": count is not None, "check": False}
-                rates = ttpfl.learn_rates(model, own, batch_size=BATCH, **options_of_way)
+                how: dict[str, Any] = {"mode": mode, "budget": 2, "prior": count is not None, "check": False}
+                rates = ttpfl.learn_rates(model, own, batch_size=BATCH, **how)
                 found = [accuracy(model, rates, mode, clients) for clients, mode in parts]
             rate = "" if count is None else float(rates.values[-1])
             add(table, name, way, rates.learned["checked"]["adapted_loss"], *found, rate)

@@ -77,6 +77,19 @@ def test_one_client_gives_a_dash_and_a_word() -> None:
     assert " ".join(str(words[-1]).split()).count("A single client gives no interval.") == 1
 
 
+@pytest.mark.parametrize("alarms", [[0, 2], [0, 0]])
+def test_the_verdict_of_a_guard_is_at_the_end(alarms: list[int]) -> None:
+    """By hand: estimates of 55 and 90 % are 5 and 10 points off."""
+    found = results(none=[0.5, 0.5], em=[0.6, 0.8])
+    assert "guard" not in str(terminal_words(found)[-1])
+    guard = {"estimate": [0.55, 0.9], "low": [0.5, 0.8], "high": [0.6, 1.0], "plain": [0.5, 0.6]}
+    found["runs"][0]["entries"][1]["guard"] = {**guard, "alarms": alarms, "stopped": [0, 0]}
+    said = " ".join(shown(terminal_words(found)[-1:]))
+    verdict = "stopped adaptation at 1 of 2 clients" if any(alarms) else "let all 2 clients adapt"
+    assert f"The guard of em {verdict}." in said
+    assert "it estimates an accuracy of 72.50 %, off by 7.50 points per client" in said
+
+
 def test_seeds_have_a_spread() -> None:
     found = results(seeds=2, none=[0.5, 0.5], em=[0.6, 0.6])
     found["runs"][1]["entries"][1]["accuracy"] = [0.8, 0.8]

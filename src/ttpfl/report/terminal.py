@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ttpfl.evaluation.summary import BASELINE, Line
+from ttpfl.report.guard_words import guard_words
 from ttpfl.report.numbers import DASH, capital, ends, plain, signed
 from ttpfl.report.orders import ORDERS, changes, mean, of_all_cases
 from ttpfl.report.study import Case, Study
@@ -27,11 +28,12 @@ def study_words(study: Study) -> list[Table | str]:
     table = _side_by_side(study) if len(study.cases) > 1 else None
     if table is not None or not _fits(_stacked(study, columns)):
         columns = [column for column in columns if column != "cost"]
+    further = [*_in_orders(study), *(fill(words, WIDTH - 1) for words in guard_words(study))]
     if table is not None:
-        return [table, _notes(study, columns, "the clients of all cases", study.clients), *_in_orders(study)]
+        return [table, _notes(study, columns, "the clients of all cases", study.clients), *further]
     fewest = min(case.clients for case in study.cases)
     clients = counted(fewest, "client") if len(study.cases) == 1 else "the clients of each case"
-    return [_stacked(study, columns), _notes(study, columns, clients, fewest), *_in_orders(study)]
+    return [_stacked(study, columns), _notes(study, columns, clients, fewest), *further]
 
 
 def _notes(study: Study, columns: Sequence[str], clients: str, fewest: int) -> str:
