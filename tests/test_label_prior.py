@@ -16,6 +16,7 @@ from ttpfl.core.label_prior import (
     ITERATIONS,
     LABEL_PRIOR,
     SMOOTHING,
+    _source,
     predicted,
     prior_direction,
     soft_counts,
@@ -171,16 +172,19 @@ def test_frequencies_are_those_of_the_adapted_predictions() -> None:
         torch.testing.assert_close(personal(x), adapted + 1.5 * expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("mode", ["batch", "online"])
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
-def test_the_slope_against_differences_of_the_loss(name: str) -> None:
-    """In every rate, with all modules moving: also through the predictions that the prior follows from."""
-    mode: Any = "batch"  # online, what earlier batches counted is given
+def test_the_slope_against_differences_of_the_loss(name: str, mode: Any) -> None:
+    """With all modules moving, and through the predictions that the prior follows from.
+
+    Online, what earlier batches counted is given, so that only the slope in the prior's own rate is exact.
+    """
     model, data = make(name).double(), [(x.double(), y) for x, y in batches(name, 3)]
     rates = rates_of(name, prior_rate=0.7, others=0.02)
     rates = rates.with_values(rates.values.double())
     twin = Twin(model, rates.modules)
     slope, *_ = mean_slope(twin, rates, data, mode)
-    for index, step in ((-1, 1e-3), (0, 1e-6), (3, 1e-6)):
+    for index, step in ((-1, 1e-3), (0, 1e-6), (3, 1e-6))[: 1 if mode == "online" else None]:
         losses = []
         for sign in (1, -1):
             values = rates.values.clone()
@@ -221,6 +225,60 @@ def test_the_predictions_of_a_client() -> None:
     without = ttpfl.Personalizer(model, rates.with_values(values))
     expected = torch.cat([without(x).softmax(1) for x, _ in data])
     torch.testing.assert_close(found, weighted_prediction(expected).float(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["batch", "online"])
+def test_a_batch_that_overflows_does_not_count(mode: Any) -> None:
+    """Its loss is very large, but the mean prediction is that of the others; online, of those before it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 5)).eval()
+    data = [(torch.randn(8, 4) + 1, torch.randint(5, (8,))) for _ in range(3)]
+    rates = Rates.zeros(model, prior=[2.0] * 5)
+    rates = rates.with_values(torch.full_like(rates.values, 0.5))
+    twin = Twin(model, rates.modules)
+    huge = (torch.full((8, 4), 2e38), data[0][1])  # finite logits, but a mean that is not
+    with torch.no_grad():
+        model[1].weight.mul_(0.1)
+        assert model(huge[0]).isfinite().all()
+    found = mean_slope(twin, rates, [data[0], huge, *data[1:]], mode)
+    expected = mean_slope(twin, rates, data if mode == "batch" else data[:1], mode)
+    assert found.sums.mean_loss > 1000 * expected.sums.mean_loss
+    torch.testing.assert_close(found.prediction, expected.prediction)
+    assert found.slope.isfinite().all()
+    nothing = mean_slope(twin, rates, [huge], mode)
+    assert not nothing.prediction.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_prior_that_overflows_is_not_used(dtype: torch.dtype) -> None:
+    model, ((x, _),) = make("mlp").eval().to(dtype), batches("mlp", 1)
+    rates = rates_of("mlp", prior_rate=3.4e38 if dtype == torch.float32 else 3e5).with_prior([0.01] * 5)
+    personal = ttpfl.Personalizer(model, rates, "online")
+    with torch.no_grad():
+        torch.testing.assert_close(personal(x.to(dtype)), model(x.to(dtype)))
+    assert personal.fallbacks == 1
+    assert personal.predict(x.to(dtype)).isfinite().all()
+
+
+def test_a_state_with_negative_counts_is_refused() -> None:
+    model, ((x, _),) = make("mlp"), batches("mlp", 1)
+    personal = ttpfl.Personalizer(model, rates_of("mlp", prior_rate=1.5), "online")
+    personal(x)
+    state = personal.state_dict()
+    state[f"counts.{LABEL_PRIOR}"][0] = -20
+    with pytest.raises(ttpfl.RatesError, match="negative number, -20"):
+        personal.load_state_dict(state)
+
+
+def test_inference_mode_does_not_matter_to_later_passes() -> None:
+    model, data = make("mlp"), batches("mlp", 1)
+    rates = rates_of("mlp", prior_rate=1.5).with_prior([1.25, 2.5, 3.75, 5.0, 6.25])  # used by no other test
+    personal = ttpfl.Personalizer(model, rates, "online")
+    personal(data[0][0])
+    _source.cache_clear()
+    with torch.inference_mode():
+        assert personal.logit_offset is not None
+    assert mean_slope(Twin(model, rates.modules), rates, data, "batch").slope.isfinite().all()
 
 
 def test_a_certain_prediction_is_worth_one_label() -> None:

@@ -52,17 +52,18 @@ def direction_norms(
         for index, batch in enumerate(batches):
             with noted(f"in batch {index}"):
                 direction = probe(twin, checked(split_batch(batch)[0]), objective).direction
-                largest = torch.maximum(largest, _norms(direction, rates))
+                largest = torch.maximum(largest, _norms(direction, rates, twin.device))
     if index < 0:
         raise BatchError("no batches: pass at least one")
     return dict(zip(rates.names, largest.tolist(), strict=True))
 
 
-def _norms(direction: Direction, rates: Rates) -> Tensor:
+def _norms(direction: Direction, rates: Rates, device: torch.device) -> Tensor:
     """Norm of each rate's direction, over all modules that share the rate."""
     parts = {name: change.value.float().norm() for name, change in direction.items()}
     if rates.prior:
-        parts[LABEL_PRIOR] = torch.tensor(math.sqrt(len(rates.prior)) * math.log(1 + 1 / SMOOTHING))
+        bound = math.sqrt(len(rates.prior)) * math.log(1 + 1 / SMOOTHING)
+        parts[LABEL_PRIOR] = torch.tensor(bound, device=device)
     norms = [torch.stack([parts[name] for name in members]).norm() for members in rates.members.values()]
     for name, norm in zip(rates.names, norms, strict=True):
         if not norm.isfinite():

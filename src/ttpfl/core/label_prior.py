@@ -80,8 +80,9 @@ def prior_direction(counts: Tensor, assumed: Sequence[float]) -> Tensor:
 @lru_cache
 def _source(assumed: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Soft counts before the first sample, and smoothed frequencies; the same in every batch."""
-    before = torch.tensor(assumed, dtype=dtype, device=device)
-    return before, before / before.sum() + SMOOTHING
+    with torch.inference_mode(False):  # the caller's mode must not matter to later ones
+        before = torch.tensor(assumed, dtype=dtype, device=device)
+        return before, before / before.sum() + SMOOTHING
 
 
 def weighted_prediction(probabilities: Tensor) -> Tensor:

@@ -171,13 +171,19 @@ class Adaptation:
     """The adaptation that a personalizer would do, simulated on one client's batches."""
 
     def __init__(
-        self, twin: Twin, rates: Rates, mode: Mode, cache: DirectionCache | None, objective: Objective
+        self,
+        twin: Twin,
+        rates: Rates,
+        mode: Mode,
+        cache: DirectionCache | None,
+        objective: Objective,
+        keep_predictions: bool = False,
     ) -> None:
         self.twin, self._cache, self._objective = twin, cache, objective
         self._running = RunningDirection(mode == "online")
         self._prior = RunningPrior(rates.prior, mode == "online") if rates.prior else None
-        self.predictions: list[Tensor] = []
-        """Predicted probabilities of each batch before the label prior, if there is one."""
+        self.predictions: list[Tensor] | None = [] if keep_predictions and rates.prior else None
+        """Predicted probabilities of each batch before the label prior, if they are kept."""
         groups = enumerate(rates.members.values())
         self._group_of = {name: index for index, members in groups for name in members}
 
@@ -200,11 +206,13 @@ class Adaptation:
         return move(self.twin, direction, rate_of, self.twin.runner.takes_channels_last(inputs))
 
     def with_prior(self, logits: Tensor, values: Tensor) -> Tensor:
-        """The logits with the label prior, if there is one; this batch counts from now on."""
-        if self._prior is None:
+        """The logits with the label prior, if there is one; this batch counts from now on if it is finite."""
+        if self._prior is None or not all_finite(logits):
             return logits
-        self.predictions.append(predicted(logits.detach(), len(self._prior.counts)))
-        return self._prior.applied(logits, values[self._group_of[LABEL_PRIOR]])
+        if self.predictions is not None:
+            self.predictions.append(predicted(logits.detach(), len(self._prior.counts)).cpu())
+        rate = values[self._group_of[LABEL_PRIOR]]
+        return self._prior.applied(logits, rate) if rate.requires_grad or rate != 0 else logits
 
     def slope(
         self,

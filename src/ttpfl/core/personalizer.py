@@ -31,8 +31,8 @@ class Personalizer(nn.Module):
     """Adapts a model to each unlabelled batch or to the stream so far, and returns its logits.
 
     It works on a snapshot of the model: it never changes the model, and later changes of the model do not
-    affect it. `to(device)` moves it. `state_dict()` contains only what it learned, the number of batches and
-    the mean of their directions, for `load_state_dict()` elsewhere.
+    affect it. `to(device)` moves it. `state_dict()` contains only what it learned, for `load_state_dict()`
+    elsewhere: the number of batches, the mean of their directions, and soft counts of their classes.
 
     Args:
         model: any network; it is used in evaluation mode.
@@ -155,12 +155,13 @@ class Personalizer(nn.Module):
                     adapted = self._twin.again(inputs, moved, plain, record)
                 else:
                     adapted = self._twin.plain(inputs, moved)
+                if all_finite(seen.of(adapted)):
+                    adapted = self._with_prior(adapted, seen)
+                learned = seen.of(adapted)
                 if not all_finite(adapted):
-                    if not all_finite(seen.of(adapted)):
+                    if not all_finite(learned):
                         self._forget()  # a mean that overflows is unusable
                     return self._fall_back(inputs)
-                adapted = self._with_prior(adapted, seen)
-                learned = seen.of(adapted)
                 after, norm = (
                     float(self._objective(learned)),
                     distance(self._twin, self._running.mean, self._rates, moved),
@@ -224,9 +225,8 @@ class Personalizer(nn.Module):
     @property
     def logit_offset(self) -> Tensor | None:
         """What the label prior adds to the logits; None if the rates do not move it, or before a batch."""
-        if self._prior is None or not self._running.batches:
-            return None
-        return self._prior.offset(self._rates[LABEL_PRIOR])
+        offset = self._offset()
+        return None if offset is None else offset.float()
 
     def _state_dict(self, moved: Moved) -> dict[str, Tensor]:
         with torch.inference_mode(False), torch.no_grad():
@@ -246,8 +246,13 @@ class Personalizer(nn.Module):
 
     def _with_offset(self, logits: Tensor) -> Tensor:
         """Logits with the label prior of the samples so far."""
-        offset = self.logit_offset
+        offset = self._offset()
         return logits if offset is None else logits + offset.to(logits.dtype)
+
+    def _offset(self) -> Tensor | None:
+        if self._prior is None or not self._running.batches:
+            return None
+        return self._prior.offset(self._rates[LABEL_PRIOR])
 
     def _forget(self) -> None:
         self._running.clear()
@@ -257,9 +262,9 @@ class Personalizer(nn.Module):
     def _with_the_past(self, inputs: Inputs) -> Tensor:
         """Logits with what was learned so far."""
         if self._running.batches and self._safeguard.adapting:
-            adapted = self._twin.plain(inputs, self._moved())
+            adapted = self._with_offset(self._twin.plain(inputs, self._moved()))
             if all_finite(adapted):
-                return self._with_offset(adapted)
+                return adapted
             self._count_fallback()
         return check_finite(self._twin.plain(inputs))
 
@@ -300,6 +305,8 @@ class Personalizer(nn.Module):
             for name, change in self._running.mean.items():
                 dtype = mean_dtype(self._twin, name)
                 self._running.mean[name] = change._replace(value=change.value.to(self._twin.device, dtype))
+            if self._prior is not None:
+                self._prior.counts = self._prior.counts.to(self._twin.device)
         return self
 
     def _state(self) -> RunningState:

@@ -46,4 +46,4 @@ class RunningPrior:
 
     def offset(self, rate: Tensor) -> Tensor:
         """What the samples so far add to the logits."""
-        return (rate * prior_direction(self.counts.to(rate.device), self._assumed)).to(rate.dtype)
+        return rate * prior_direction(self.counts.to(rate.device), self._assumed)

@@ -30,7 +30,7 @@ class RunningState(NamedTuple):
     watch: Watch | None
 
     def saved(self) -> dict[str, Tensor]:
-        """The number of batches, their mean directions, and the evidence of the guard."""
+        """The number of batches, their mean directions and soft counts, and the evidence of the guard."""
         state = {"count": torch.tensor(self.running.batches)}
         for name, change in self.running.mean.items():
             state[self._mean_key(name)] = change.whole().clone()
@@ -54,12 +54,15 @@ class RunningState(NamedTuple):
         if means and means.keys() != self.shapes.keys():
             name = min(means.keys() ^ self.shapes.keys())
             raise RatesError(f"the state is for other rates: module {name!r} is in only one of them")
-        mean: Direction = {}
+        counts, mean = means.pop(LABEL_PRIOR, None), Direction()
         for name, tensor in means.items():
             _check(f"mean direction of {name!r}", tensor, self.shapes[name])
-            with torch.inference_mode(False):
-                value = tensor.detach().to(self.twin.device, self._dtype(name), copy=True)
+            value = self._copied(tensor, mean_dtype(self.twin, name))
             mean[name] = Change(value, None, self.shapes[name])
+        if counts is not None:
+            _check("soft counts", counts, self.shapes[LABEL_PRIOR])
+            if (counts < 0).any():
+                raise RatesError(f"the soft counts have a negative number, {float(counts.min()):g}")
         evidence = state.get(EVIDENCE)
         if evidence is not None:  # the number of classes is only known after the first batch
             _check(EVIDENCE, evidence, (max(SHORTEST, evidence.numel() // 2 * 2),))
@@ -71,18 +74,19 @@ class RunningState(NamedTuple):
         self.running.batches = count
         if self.prior is not None:
             self.prior.clear()
-            if LABEL_PRIOR in mean:
-                self.prior.counts = mean.pop(LABEL_PRIOR).value
+            if counts is not None:
+                self.prior.counts = self._copied(counts, torch.float64)
         self.running.mean = {name: mean[name] for name in self.shapes if name in mean}
+
+    def _copied(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        with torch.inference_mode(False):
+            return tensor.detach().to(self.twin.device, dtype, copy=True)
 
     def _mean_key(self, name: str) -> str:
         """Key of a mean direction, which has another meaning in the log domain and for the label prior."""
         if name == LABEL_PRIOR:
             return f"counts.{name}"
         return f"{'log_mean' if self.twin.specs[name].log_domain else 'mean'}.{name}"
-
-    def _dtype(self, name: str) -> torch.dtype:
-        return torch.float64 if name == LABEL_PRIOR else mean_dtype(self.twin, name)
 
 
 def mean_dtype(twin: Twin, name: str) -> torch.dtype:

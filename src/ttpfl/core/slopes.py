@@ -30,7 +30,8 @@ class Slope(NamedTuple):
     sums: MetricSums
     """Loss and correct predictions."""
     prediction: Tensor
-    """Mean prediction before the label prior, see `weighted_prediction`; empty without a prior."""
+    """Mean prediction before the label prior, see `weighted_prediction`; empty without a prior, and zeros if
+    adaptation overflows in every batch."""
 
 
 def mean_slope(
@@ -57,7 +58,7 @@ def mean_slope(
         largest = max(largest, float(batch_loss)) if finite else largest
         sums.add(logits, labels, batch_loss if finite else torch.tensor(OVERFLOW * largest))
 
-    adaptation = Adaptation(twin, rates, mode, cache, objective)
+    adaptation = Adaptation(twin, rates, mode, cache, objective, keep_predictions=True)
     with isolated():
         for index, batch in enumerate(batches):
             with noted(f"in batch {index} of this client"):
@@ -75,7 +76,7 @@ def plain_prediction(twin: Twin, rates: Rates, batches: Iterable[Any], loss: Los
     `rates` has the label prior; slopes are only known when the other clients' predictions are.
     """
     nothing = rates.with_values(torch.zeros_like(rates.values))
-    adaptation = Adaptation(twin, nothing, "batch", None, entropy)
+    adaptation = Adaptation(twin, nothing, "batch", None, entropy, keep_predictions=True)
     sums = tallied(adaptation, nothing, batches, loss)
     return Slope(nothing.values, sums, _mean_prediction(adaptation, rates))
 

@@ -93,7 +93,7 @@ class RateSearch:
 
 def restored(tensors: dict[str, Tensor]) -> RateSearch:
     """The search that `RateSearch.tensors` described."""
-    if "gain" not in tensors:
+    if "gain" not in tensors or ("prior" in tensors and "best_prior" not in tensors):
         raise FederationError("the checkpoint is of an earlier version of ttpfl: begin the run again")
     radius, first_radius, measured, predicted, *counts = tensors["numbers"].tolist()
     plain, best, last = (

@@ -96,7 +96,7 @@ class SearchServer(Server):
 
     def __init__(self, given: Rates, settings: LearnSettings, cohort: int) -> None:
         self._given, self._cohort, self._count = given.values, cohort, len(given.values)
-        self._prior, self._limit = torch.tensor(given.prior), limits(given)
+        self._limit = limits(given)
         self._average, self._check = Average(settings.average, settings.trim), settings.check
 
     def begin(self, state: RunState) -> None:
@@ -119,14 +119,14 @@ class SearchServer(Server):
         state, answers, average, self._finished = self._state, self._answers(), self._average, True
         sent = state.vector[self._count :]
         gathers = len(sent) > 0 and not bool(sent.any())
-        if gathers:  # answers without slopes, for rates of zero
-            search = started(answers, average, self._given, self._limit)
-            search = replace(search, trial=torch.zeros_like(search.trial), reason=RUNNING)
-        elif "searches" in state.memory:
-            search = advanced(restored(state.memory), answers, average, state.round, self._check)
+        before = restored(state.memory) if "searches" in state.memory else None
+        if before is not None:
+            search = advanced(before, answers, average, state.round, self._check)
         else:
             search = started(answers, average, self._given, self._limit)
-        priors = self._priors(search, sent, answers.samples) if len(sent) else {}
+        if gathers:  # answers without slopes, for rates of zero
+            search = replace(search, trial=torch.zeros_like(search.trial), reason=RUNNING)
+        priors = self._priors(before, search, sent, answers.samples) if len(sent) else {}
         state.memory = search.tensors() | priors | ({} if gathers else {"searches": torch.tensor(True)})
         state.stopped = bool(search.reason)
         return torch.cat([search.trial, priors.get("prior", sent)]).to(state.vector)
@@ -142,17 +142,21 @@ class SearchServer(Server):
             return state.vector
         search = shortened(restored(state.memory), self._average)
         state.memory = state.memory | search.tensors()
-        return torch.cat([search.trial, state.memory.get("prior", self._prior)]).to(state.vector)
+        return torch.cat([search.trial, state.vector[self._count :]]).to(state.vector)
 
-    def _priors(self, search: RateSearch, sent: Tensor, samples: Tensor) -> dict[str, Tensor]:
+    def _priors(
+        self, before: RateSearch | None, search: RateSearch, sent: Tensor, samples: Tensor
+    ) -> dict[str, Tensor]:
         """Soft counts of the label prior: to send next, and those that the best rates were sent with.
 
         Adapted predictions depend on the rates, so better rates are followed by the predictions of source
         clients with them. If these do not lower the loss, the next step is tried without that change.
         """
         memory, number = self._state.memory, self._state.round
-        if "searches" not in memory or search.best_round == number:
-            following = self._assumed_counts(samples)
+        if before is not None and search.trial is before.trial and not search.reason:  # asked again
+            return {name: memory[name] for name in ("prior", "best_prior", "result_prior")}
+        if before is None or search.best_round == number:
+            following = self._assumed_counts(samples, sent)
             best = sent if bool(sent.any()) else following
         else:
             following = best = memory["best_prior"]
@@ -160,10 +164,17 @@ class SearchServer(Server):
         result = best if search.result.round == number else kept
         return {"prior": following, "best_prior": best, "result_prior": result}
 
-    def _assumed_counts(self, samples: Tensor) -> Tensor:
-        """From all clients' predictions, in the part of their vectors after the slopes."""
-        rows = [self._results[client][0][self._count :] for client in sorted(self._results)]
-        return assumed_counts(torch.stack(rows), samples, self._average)
+    def _assumed_counts(self, samples: Tensor, sent: Tensor) -> Tensor:
+        """From the clients' predictions, in the part of their vectors after the slopes.
+
+        Clients where adaptation overflows send zeros; if too few know better, nothing changes.
+        """
+        every = [self._results[client][0][self._count :] for client in sorted(self._results)]
+        rows = torch.stack(every)
+        known = rows.clamp(min=0).sum(1) > 0
+        if int(known.sum()) < self._average.fewest:
+            return sent
+        return assumed_counts(rows[known], samples[known], self._average)
 
     def summary(self) -> Record:
         """Metrics with the best rates so far and without adaptation, and what became of the round's rates."""
