@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 class RateFiles:
     """Learned rates, by the part of the network they move."""
 
-    rates: Annotated[Path | None, file_option("Rates file of `ttpfl learn`, for atp-batch and atp-online.")] = None
-    params_rates: Annotated[Path | None, file_option("Rates of learnable tensors alone, for atp-params.")] = None
-    stats_rates: Annotated[Path | None, file_option("Rates of running statistics alone, for atp-stats.")] = None
+    rates: Annotated[
+        Path | None, file_option("Rates file of `ttpfl learn`, for atp-batch and atp-online.")
+    ] = None
+    params_rates: Annotated[Path | None, file_option("Rates of learnable tensors, for atp-params.")] = None
+    stats_rates: Annotated[Path | None, file_option("Rates of running statistics, for atp-stats.")] = None
 
     def by_kind(self) -> dict[str, Path]:
         """The given files, by kind of rates."""

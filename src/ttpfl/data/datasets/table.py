@@ -20,8 +20,9 @@ TABLE = own_info(
     title="Your own table, in a CSV file with a column of sites",
     channels="yours, one per feature",
     licence="yours",
-    instructions="your table as table.csv (a row per sample; a column site, a column label, which may be empty, "
-    "and numbers in all others; the options file, site, label and features name another file or other columns)",
+    instructions="your table as table.csv (a row per sample; a column site, a column label, which may be "
+    "empty, and numbers in all others; the options file, site, label and features name another file or "
+    "other columns)",
     places=(FILE,),
     natural=True,
 )
