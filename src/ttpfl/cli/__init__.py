@@ -84,6 +84,8 @@ def _options(
 for _panel, _commands in CONTENTS.items():
     for _name, _command in _commands.items():
         if isinstance(_command, typer.Typer):
+            for _inner in _command.registered_commands:
+                _inner.cls = PagedCommand
             app.add_typer(_command, name=_name, rich_help_panel=_panel)
         else:
             app.command(

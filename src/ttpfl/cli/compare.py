@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 class RateFiles:
     """Learned rates, by the part of the network they move."""
 
-    rates: Annotated[Path | None, file_option("Rates file of `ttpfl learn`, for ATP.")] = None
-    params_rates: Annotated[Path | None, file_option("Rates file for ATP-params.")] = None
-    stats_rates: Annotated[Path | None, file_option("Rates file for ATP-stats.")] = None
+    rates: Annotated[
+        Path | None, file_option("Rates file of `ttpfl learn`, for atp-batch and atp-online.")
+    ] = None
+    params_rates: Annotated[Path | None, file_option("Rates of learnable tensors, for atp-params.")] = None
+    stats_rates: Annotated[Path | None, file_option("Rates of running statistics, for atp-stats.")] = None
 
     def by_kind(self) -> dict[str, Path]:
         """The given files, by kind of rates."""
@@ -47,7 +49,7 @@ class TestOptions:
             completion.method_list,
         ),
     ] = None
-    batch_size: Annotated[int, option("Test batch size.", min=1)] = 20
+    batch_size: Annotated[int, option("Batch size, as in `ttpfl learn`.", min=1)] = 20
     order: Annotated[
         str,
         option(
@@ -56,7 +58,7 @@ class TestOptions:
             complete=completion.orders,
         ),
     ] = "iid"
-    seed: Annotated[int, option("Random seed of the order.", min=0)] = 0
+    seed: Annotated[int, option("Random seed of the order of samples.", min=0)] = 0
     tune: Annotated[
         int, option("Number of source clients to tune hyper-parameters on. 0 uses the defaults.", min=0)
     ] = 0

@@ -51,7 +51,7 @@ def run(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Run a recipe, from data to table and report.
+    """Run a recipe (a whole experiment), from data to table and report.
 
     Finished stages are reused. If interrupted, rerun the command to resume.
     """

@@ -142,7 +142,7 @@ def learn(
     arch: Arch = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Learn one adaptation rate per module of a trained model.
+    """Learn rates: how far each tensor of a trained model should adapt.
 
     Rates are learned on the validation data of source clients or real sites.
     """

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Set up and run a federation of real sites on Flower.", no_args_is_help=True)
 
-Home = Annotated[Path, argument("Federation folder.", file_okay=False)]
+Home = Annotated[Path, argument("Federation folder.", file_okay=False, metavar="FOLDER")]
 Site = Annotated[str, argument("Site name.")]
-Folder = Annotated[Path, typer.Argument(help="Site folder.", file_okay=False, exists=True)]
+Folder = Annotated[Path, typer.Argument(help="The site's folder.", file_okay=False, exists=True)]
 PublicKey = Annotated[Path | None, file_option("New public key, if the site created its own.")]
 
 
@@ -67,7 +67,7 @@ def up(home: Home) -> None:
 
 @app.command()
 def status(home: Home) -> None:
-    """Show what runs on this machine and which sites are registered."""
+    """Show what runs on this machine, and which sites are registered and connected."""
     from ttpfl.flower import loopback
 
     for name, words in loopback.status(_read(home)).items():
@@ -76,7 +76,7 @@ def status(home: Home) -> None:
 
 @app.command()
 def down(home: Home) -> None:
-    """Stop what `up` started."""
+    """Stop what `ttpfl flower up` started."""
     from ttpfl.flower import loopback
 
     loopback.down(_read(home))
@@ -153,7 +153,7 @@ def runs(home: Home) -> None:
 
 @app.command()
 def stop(home: Home, run: Annotated[int, typer.Argument(help="Run number.", min=0)]) -> None:
-    """Stop a run. Continue it with --resume."""
+    """Stop a run. `ttpfl train` or `learn` with --resume continues it."""
     from ttpfl.flower import control
 
     control.stop_run(_read(home), run)

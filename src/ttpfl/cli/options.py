@@ -71,7 +71,7 @@ class ClientOptions:
         str | None, option("Shift: none, feature, label, hybrid or domain.", "hybrid", completion.shifts)
     ] = None
     held_out: Annotated[
-        str | None, option("Target domain, for --shift domain; or names of target clients.", False)
+        str | None, option("Target domain, for --shift domain; or comma-separated target clients.", False)
     ] = None
     set_: Annotated[
         list[str] | None, pair_option("--set", "Set a population option (see `ttpfl data info`).")

@@ -46,8 +46,9 @@ def personalize(
     images: Annotated[
         list[str],
         argument(
-            "Image files or folders (searched recursively). - reads paths from stdin. For a model of "
-            "signals or tables: npz, npy or CSV files."
+            "Image files or folders (searched recursively); - reads paths from stdin. For a model of "
+            "signals or tables: npz, npy or CSV files.",
+            metavar="FILES...",
         ),
     ],
     model: Annotated[Path, option("Model file of `ttpfl train`, or weights.", dir_okay=False)],
@@ -62,17 +63,17 @@ def personalize(
             "Adapt to the stream so far (online) or to each batch alone (batch).", "online", completion.modes
         ),
     ] = None,
-    batch_size: Annotated[int, option("Batch size.", min=1)] = 20,
-    no_guard: Annotated[bool, flag("--no-guard", "Adapt even where it seems to harm.")] = False,
+    batch_size: Annotated[int, option("Batch size, as in `ttpfl learn`.", min=1)] = 20,
+    no_guard: Annotated[bool, flag("--no-guard", "Ignore the guard of the rates.")] = False,
     fail_on_alarm: Annotated[
-        bool, flag("--fail-on-alarm", "Exit with code 3 if adaptation was stopped.")
+        bool, flag("--fail-on-alarm", "Exit with code 3 if the guard stopped adaptation.")
     ] = False,
 ) -> None:
     """Classify unlabelled images or other samples while adapting to them.
 
     Prints path, class and confidence of each image. Unreadable images are reported on stderr and
-    skipped; it is an error only if none can be read. If the rates have a guard, the plain model
-    answers where adaptation seems to harm, and each line names the model that answered.
+    skipped; it is an error only if none can be read. If the rates have a guard, the model without
+    adaptation answers where adaptation seems to harm, and each line names the model that answered.
     """
     from ttpfl.folder_stream import predict_pictures
     from ttpfl.sample_stream import predict_samples

@@ -33,6 +33,7 @@ Seed = Annotated[int, integer(0)]
 ImageSize = Annotated[int | Size | None, lambda name, value: as_size(value)]
 """A side, or height and width."""
 Names = Annotated[Sequence[str] | None, Rule("a list of names, in the order of their labels", _are_names)]
+Columns = Annotated[Sequence[str] | None, Rule('a list of columns, such as ["age", "pulse"]', _are_names)]
 Name = Annotated[str, STRING]
 FileName = Annotated[str | None, Rule("the name of a file in the data directory", _is_file_name)]
 Numbers = Annotated[

@@ -145,7 +145,7 @@ class TrainSettings(RunSettings):
 class LearnSettings(RunSettings):
     """Settings of rate learning. The defaults need no tuning.
 
-    The trust-region method has no learning rate, and ends by itself. SGD is the paper's algorithm; its
+    The trust-region method has no learning rate, and stops on its own. SGD is the paper's algorithm; its
     defaults are the paper's for CIFAR-10, except the cohort (60). It is chosen if any of its own settings
     (`lr`, `local_epochs`, `patience`) or `privacy` is set, unless `optimizer` is given.
 
@@ -180,7 +180,7 @@ class LearnSettings(RunSettings):
         one_of("all", "params", "stats", "prior", "head", "forward"),
     )
     budget: float | None = choice(None, "limit the cost of a batch: 1.1, 2 or 4 forward passes", BUDGET)
-    prior: bool = choice(False, "learn a rate for the label prior; not with sgd", BOOLEAN)
+    prior: bool = choice(False, "learn to follow each client's class frequencies; not with sgd", BOOLEAN)
     average: str = choice(
         "mean", "aggregation over clients: mean (the paper), median, trimmed or krum", AVERAGES
     )
@@ -199,7 +199,7 @@ class LearnSettings(RunSettings):
     delta: float = choice(1e-5, "privacy: delta of (epsilon, delta) differential privacy")
     check: bool = choice(
         True,
-        "return the best rates that are shown to help; with sgd, warn if the last ones are worse than none",
+        "return only rates that are shown to help; with sgd, warn if they are worse than no adaptation",
     )
     guard: bool = choice(False, "learn a guard against harm, in two more rounds", BOOLEAN)
     direction_cache: int = choice(

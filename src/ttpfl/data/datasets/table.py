@@ -8,7 +8,7 @@ import numpy as np
 from ttpfl.data.client_arrays import completed, own_info
 from ttpfl.data.csv_files import EMPTY, read_csv
 from ttpfl.data.natural_clients import UNKNOWN, NaturalClients, by_client
-from ttpfl.data.option_types import FileName, Missing, Name, Names
+from ttpfl.data.option_types import Columns, FileName, Missing, Name, Names
 from ttpfl.data.registry import dataset
 from ttpfl.errors import DataError, DataMissingError
 from ttpfl.util.settings_kit import check_known
@@ -20,8 +20,9 @@ TABLE = own_info(
     title="Your own table, in a CSV file with a column of sites",
     channels="yours, one per feature",
     licence="yours",
-    instructions="your table as table.csv: a row per sample, with a column of sites (site), one of labels "
-    "(label; empty if unknown), and numbers in all others",
+    instructions="your table as table.csv (a row per sample; a column site, a column label, which may be "
+    "empty, and numbers in all others; the options file, site, label and features name another file or "
+    "other columns)",
     places=(FILE,),
     natural=True,
 )
@@ -33,7 +34,7 @@ def table(
     file: FileName = FILE,
     site: Name = "site",
     label: Name = "label",
-    features: Names = None,
+    features: Columns = None,
     classes: Names = None,
     missing: Missing = "error",
 ) -> NaturalClients:
