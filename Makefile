@@ -16,8 +16,8 @@ PIP := $(BIN)/python $(INSTALL)
 LOCKED := $(PIP) --require-hashes --no-deps -r
 # Lock for all platforms and Python 3.11 or newer. torch has separate locks, because its builds come from two indexes.
 # The extra dependencies of its GPU builds are not locked.
-COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11.7 --generate-hashes --no-annotate --no-header \
-	-c constraints.txt
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11.7 --generate-hashes --no-annotate --no-header
+COMPILE := $(LOCK) -c constraints.txt
 WITHOUT_TORCH := awk '/^[a-z]/ {keep = !/^(torch|triton|nvidia-|cuda-)/} keep'
 # Run outside of the environment, because pip-audit has many dependencies.
 AUDIT := $(BIN)/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes -r requirements/torch.lock -r requirements/dev.lock
@@ -65,10 +65,14 @@ test-flower: $(READY) ## Run the federation tests with another version of Flower
 	$(TEST_ENV) PATH="$(CURDIR)/$(OTHER)/bin:$$PATH" $(OTHER)/bin/python -m pytest -n 1 tests/flower
 
 INTEROP := .venv-interop
+INTEROP_LOCKED := $(INTEROP)/bin/python $(INSTALL) --require-hashes --no-deps -r
 
 test-interop: ## Run the tests with timm, Transformers, torchvision, Lightning, OpenCLIP, the Hub and trackers
 	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
-	$(INTEROP)/bin/python $(INSTALL) -r requirements/interop.txt
+	$(INTEROP_LOCKED) requirements/torch-cpu.lock 2> /dev/null || $(INTEROP_LOCKED) requirements/torch.lock
+	$(INTEROP_LOCKED) requirements/interop.lock
+	# Install torchvision, whose build must be that of torch, and the libraries of torch's GPU builds; neither is locked.
+	$(INTEROP)/bin/python $(INSTALL) -c requirements/interop.txt torch torchvision
 	$(INTEROP)/bin/python $(INSTALL) --no-deps -e .
 	$(TEST_ENV) TTPFL_TEST_INTEROP=1 $(INTEROP)/bin/python -m pytest -n 2 tests/interop
 
@@ -108,10 +112,12 @@ test-wheel: package ## Install the wheel in an environment of its own and run it
 	bin="$(CURDIR)/$(WHEEL)/bin" && cd "$$(mktemp -d)" && "$$bin/ttpfl" --version && "$$bin/ttpfl" recipe list \
 		&& "$$bin/ttpfl" demo --help && "$$bin/ttpfl" run demo --preset smoke
 
-lock: $(READY) ## Update requirements/ after a change of pyproject.toml or constraints.txt
+lock: $(READY) ## Update requirements/ after a change of pyproject.toml, constraints.txt or interop.txt
 	$(COMPILE) pyproject.toml --extra dev | $(WITHOUT_TORCH) > requirements/dev.lock
 	echo hatchling | $(COMPILE) pyproject.toml - --extra data --extra flower | $(WITHOUT_TORCH) > requirements/run.lock
 	printf 'hatchling\neditables\n' | $(COMPILE) pyproject.toml - --extra demo | $(WITHOUT_TORCH) > requirements/demo.lock
+	# All versions are in the file, also those of dependencies.
+	grep -vE '^torch(vision)?=' requirements/interop.txt | $(LOCK) --no-deps - > requirements/interop.lock
 
 audit: $(READY) ## Check locked packages for known vulnerabilities and write sbom.json (needs the network)
 	$(AUDIT) --progress-spinner off

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import ttpfl
+from ttpfl.core.direction import entropy
 from ttpfl.core.gain import (
     FIGURES,
     GAIN,
@@ -24,7 +25,8 @@ from ttpfl.core.gain import (
 )
 from ttpfl.core.guard import Estimator, Guard, Limits
 from ttpfl.core.influence import WINDOW
-from ttpfl.core.lessons import LESSONS
+from ttpfl.core.lessons import LESSONS, studied
+from ttpfl.core.twin import Twin
 from ttpfl.core.watch import ALARM, COUNTS, FARTHEST, LARGEST_LOSS, MOST, Caution, Watch
 from ttpfl.errors import BatchError, RatesError, RatesFileError
 from ttpfl.federation import LearnSettings, learn
@@ -622,3 +624,23 @@ def test_sites_are_told_what_a_guard_reveals() -> None:
     told = " ".join(page.split())
     assert f"sums of products of at most {GAIN} numbers that describe each batch and of {RIGHT} that" in told
     assert f"under {len(LESSONS)} kinds of rates" in told
+
+
+def lessons_with(model: nn.Module, values: list[float]) -> list[str]:
+    """The lessons that a client takes whose rates have these values."""
+    zeros = ttpfl.Rates.zeros(model)
+    modules = zeros.modules[: len(values)]
+    rates = replace(zeros, modules=modules, values=torch.tensor(values))
+    x, y = SOURCE[0]
+    notebook = studied(Twin(model, modules), rates, [(x[:20], y[:20])], (x, y), entropy, classes=True)
+    return [lesson.name for lesson, one in zip(LESSONS, notebook.lessons, strict=True) if one.figures]
+
+
+def test_a_lesson_that_adapts_like_an_earlier_one_is_left_out(model: nn.Module) -> None:
+    alone, every = ", each batch alone", [lesson.name for lesson in LESSONS]
+    changes = ("fitting", "three times too large", "flipped")
+    expected = {*changes, *(name + alone for name in changes), "0.3 times as large", every[-1]}
+    assert set(lessons_with(model, [0.5])) == expected
+    assert lessons_with(model, [0.0]) == ["fitting", "fitting" + alone, every[-1]]
+    different = lessons_with(model, [0.1, 0.2, 0.3, 0.4])
+    assert [name for name in every if name not in different] == []

@@ -1,6 +1,8 @@
 """Sharing rates on a model hub, as far as it needs no hub; the rest is in tests/interop/test_hub.py."""
 
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from torch import nn
 
 import ttpfl
 from ttpfl.core import rates_card
+from ttpfl.core.rates_file import LARGEST
 
 
 def rates(**learned: Any) -> ttpfl.Rates:
@@ -35,6 +38,51 @@ def test_rates_that_are_not_finite_are_not_uploaded(monkeypatch: pytest.MonkeyPa
     broken.values[0] = float("nan")
     with pytest.raises(ttpfl.RatesError, match="the rate of 'weight' is nan"):
         broken.push_to_hub("north/rates")
+
+
+class Hub:
+    """Stands in for huggingface_hub: it states a size, and downloads a file."""
+
+    def __init__(self, stated: int | None, path: Path) -> None:
+        self.stated, self.path, self.downloads = stated, path, 0
+
+    def hf_hub_download(self, repo_id: str, filename: str, dry_run: bool = False, **options: Any) -> Any:
+        if dry_run:
+            return SimpleNamespace(file_size=self.stated)
+        self.downloads += 1
+        return str(self.path)
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        (LARGEST + 1, r"rates.safetensors of 'north/rates' is too large for a rates file \(67108865 bytes"),
+        (None, "the server does not state its size: download it yourself, and use Rates.load"),
+    ],
+)
+def test_a_file_that_is_stated_too_large_is_not_downloaded(
+    stated: int | None, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub = Hub(stated, tmp_path / "rates.safetensors")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    with pytest.raises(ttpfl.RatesFileError, match=message):
+        ttpfl.Rates.from_hub("north/rates")
+    assert hub.downloads == 0
+
+
+def test_a_file_of_the_largest_size_is_downloaded_and_checked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "rates.safetensors"
+    hub = Hub(LARGEST, path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    rates().save(path)
+    assert ttpfl.Rates.from_hub("north/rates").values.tolist() == [0.5, -0.25]
+    with path.open("r+b") as file:
+        file.truncate(LARGEST + 1)
+    with pytest.raises(ttpfl.RatesFileError, match="is too large for a rates file"):
+        ttpfl.Rates.from_hub("north/rates")
+    assert hub.downloads == 2
 
 
 def test_the_card_has_what_the_rates_fit_and_what_was_measured() -> None:

@@ -57,6 +57,10 @@ def test_make_installs_what_its_targets_need_and_torch_once() -> None:
     lines = installed_by("demo", f"TORCH_INDEX={index.split()[1]}")
     assert len(lines) == len(demo)
     assert all(line.startswith(index) for line in lines)
+    interop = installed_by("test-interop")
+    assert interop[0] == demo[0].replace(".venv", ".venv-interop")
+    assert interop[1] == f"{locked}interop.lock"
+    assert interop[2] == "-c requirements/interop.txt torch torchvision"
 
 
 def test_the_locks_agree_with_each_other_and_with_the_constraints() -> None:
@@ -152,6 +156,8 @@ def test_pinned_versions_are_within_what_is_supported() -> None:
 def test_other_libraries_are_tested_with_what_the_other_tests_have() -> None:
     interop, known = pinned("requirements/interop.txt"), pinned("constraints.txt")
     assert all(interop[name] == known[name] for name in ("torch", "numpy", "safetensors", "pytest"))
+    built_for_each_other = {name: interop[name] for name in ("torch", "torchvision")}
+    assert pinned("requirements/interop.lock") | built_for_each_other == interop
     page = (ROOT / "docs" / "how-to" / "interop.md").read_text()
     tested = re.findall(r"^\| ([\w.-]+) \| ([\d.]+) \|", page, re.M)
     assert len(tested) > 5

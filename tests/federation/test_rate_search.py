@@ -461,6 +461,25 @@ def test_replaced_settings_have_the_defaults_of_their_optimizer(
 
 
 @pytest.mark.parametrize(
+    ("given", "change", "learned"),
+    [
+        ({"only": "prior"}, {}, True),
+        ({"only": "prior"}, {"only": "all"}, False),
+        ({"only": "prior"}, {"only": "params"}, False),
+        ({"only": "prior"}, {"optimizer": "sgd"}, False),
+        ({"only": "prior", "prior": True}, {"only": "all"}, True),
+        ({"optimizer": "sgd"}, {"optimizer": "trust-region", "only": "prior"}, True),
+    ],
+)
+def test_replaced_settings_learn_the_label_prior_if_they_still_ask_for_it(
+    given: dict[str, Any], change: dict[str, Any], learned: bool
+) -> None:
+    changed = replace(LearnSettings(**given), **change)
+    assert changed.learns_prior == learned
+    assert changed == LearnSettings(**{**given, **change})
+
+
+@pytest.mark.parametrize(
     ("given", "text"),
     [
         (

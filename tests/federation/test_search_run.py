@@ -293,12 +293,8 @@ def test_a_later_round_without_any_answer_is_abandoned(
     assert torch.equal(learned.rates.values, whole.rates.values)
 
 
-@pytest.mark.parametrize("share", [0.3, 0.03])
-def test_rates_that_all_clients_refuse(
-    model: nn.Module, whole: Learned, monkeypatch: pytest.MonkeyPatch, share: float
-) -> None:
-    """Shorter steps follow, so that the run neither ends nor returns rates of zero."""
-    limit = share * float(whole.rates.values.abs().max())
+def limit_rates(monkeypatch: pytest.MonkeyPatch, limit: float) -> None:
+    """All clients refuse larger rates."""
     slope = RatesWork._answered
 
     def limited(self: RatesWork, client: int, data: Any, rates: Rates, out: Tensor) -> Any:
@@ -307,11 +303,53 @@ def test_rates_that_all_clients_refuse(
         return slope(self, client, data, rates, out)
 
     monkeypatch.setattr(RatesWork, "_answered", limited)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.03])
+def test_rates_that_all_clients_refuse(
+    model: nn.Module, whole: Learned, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """Shorter steps follow, so that the run neither ends nor returns rates of zero."""
+    limit = share * float(whole.rates.values.abs().max())
+    limit_rates(monkeypatch, limit)
     learned = learn(model, shifted(), settings())
     assert any(record["abandoned"] for record in learned.history)
     checked = learned.rates.learned["checked"]
     assert checked["adapted_loss"] < checked["plain_loss"]
     assert 0 < learned.rates.values.abs().max() <= limit
+
+
+@pytest.mark.parametrize("prior", [False, True])
+def test_clients_may_refuse_much_shorter_steps_as_well(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch, prior: bool, tmp_path: Path
+) -> None:
+    """Three refusals cannot be told from an outage, so they end the run. Resumed, it tries shorter steps."""
+    data, options = (skewed(), {"prior": True, "batch_size": 8}) if prior else (shifted(), {})
+    watch = Watch()
+    learn(model, data, settings(rounds=2 + prior, **options), callbacks=[watch])
+    first = float(watch.vectors[prior][: -CLASSES if prior else None].abs().max())
+    limit = 1e-3 * first
+    limit_rates(monkeypatch, limit)
+    with pytest.raises(FederationError, match="3 rounds in a row were abandoned"):
+        learn(model, data, settings(**options), run_dir=tmp_path)
+    learned = learn(model, data, settings(**options), run_dir=tmp_path, resume=True)
+    checked = learned.rates.learned["checked"]
+    assert checked["adapted_loss"] < checked["plain_loss"]
+    assert 0 < learned.rates.values.abs().max() <= limit
+
+
+def test_a_long_outage_does_not_shorten_steps(model: nn.Module, whole: Learned, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    outage = sick(tmp_path / "notes", set(range(2, 9)), set(range(8)))
+    watch = Watch()
+    for attempt in range(5):
+        with pytest.raises(FederationError, match="3 rounds in a row were abandoned"):
+            learn(model, outage, settings(), run_dir=tmp_path / "run", resume=attempt > 0, callbacks=[watch])
+    assert all(torch.equal(watch.memories[5][name], watch.memories[-1][name]) for name in watch.memories[5])
+    learned = learn(model, outage, settings(), run_dir=tmp_path / "run", resume=True)
+    gains = [one.rates.learned["checked"] for one in (whole, learned)]
+    undisturbed, resumed = (checked["plain_loss"] - checked["adapted_loss"] for checked in gains)
+    assert resumed > 0.95 * undisturbed
 
 
 @pytest.mark.parametrize("first", [1, 2, 3])

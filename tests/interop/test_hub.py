@@ -13,6 +13,7 @@ from torch import nn
 import ttpfl
 from tests.helpers.fake_hub import FakeHub, fake_hub
 from tests.helpers.interop import needs
+from ttpfl.core.rates_file import LARGEST
 
 needs("huggingface_hub")
 TOKEN, REPO = "hf_made_up", "north/rates"
@@ -120,3 +121,18 @@ def test_what_comes_back_is_checked(server: FakeHub, home: Path) -> None:
     assert "these rates are for another architecture" in ran(other, server, home)
     server.commit(REPO, {"rates.safetensors": content[:-1] + b"\x7f"})
     assert "RatesFileError" in ran(PULL, server, home)
+
+
+def test_a_file_that_is_too_large_is_not_downloaded(server: FakeHub, home: Path) -> None:
+    server.commit(REPO, {"rates.safetensors": bytes(LARGEST + 1)})
+    assert f"is too large for a rates file ({LARGEST + 1} bytes" in ran(PULL, server, home)
+    assert [request.partition(" ")[0] for request in server.requests] == ["HEAD"]
+
+
+def test_without_a_network_the_cache_is_used(server: FakeHub, home: Path) -> None:
+    ran(PUSH, server, home, values=[0.25])
+    assert ran(PULL, server, home) == "[0.25]\n"
+    asked = len(server.requests)
+    offline = "import os\nos.environ['HF_HUB_OFFLINE'] = '1'\n"
+    assert ran(offline + PULL, server, home) == "[0.25]\n"
+    assert len(server.requests) == asked

@@ -203,15 +203,18 @@ class _Student(NamedTuple):
     objective: Objective
 
     def rooms(self, sorted_by_class: bool) -> Rooms:
-        """A room for every lesson with this order, by the number of the lesson."""
-        prior = self.rates.prior
-        return {
-            number: Room(
-                RunningDirection(lesson.online), RunningPrior(prior, lesson.online) if prior else None
-            )
-            for number, lesson in enumerate(LESSONS)
-            if lesson.sorted == sorted_by_class
-        }
+        """A room for every lesson with this order, by the number of the lesson.
+
+        A lesson that adapts like an earlier one is left out: a single rate, for example, cannot be shuffled.
+        """
+        prior, rooms, taught = self.rates.prior, Rooms(), set()
+        for number, lesson in enumerate(LESSONS):
+            way = (lesson.online, *lesson.change(self.rates.values).tolist())
+            if lesson.sorted == sorted_by_class and way not in taught:
+                taught.add(way)
+                running_prior = RunningPrior(prior, lesson.online) if prior else None
+                rooms[number] = Room(RunningDirection(lesson.online), running_prior)
+        return rooms
 
     def study(self, notebook: Notebook, inputs: Inputs, labels: Tensor, rooms: Rooms) -> Direction:
         """Add one batch to all lessons of `rooms`, and return its direction."""

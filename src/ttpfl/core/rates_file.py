@@ -49,11 +49,24 @@ def write(path: str | PathLike[str], fields: Mapping[str, Any], names: Iterable[
         file.write(data)
 
 
+def check_size(size: int, where: object) -> None:
+    """Raise a RatesFileError if a file of `size` bytes is too large for rates.
+
+    >>> check_size(10**9, "rates.safetensors")
+    Traceback (most recent call last):
+        ...
+    ttpfl.errors.RatesFileError: rates.safetensors is too large for a rates file (1000000000 bytes, ...
+    """
+    if size > LARGEST:
+        raise RatesFileError(
+            f"{where} is too large for a rates file ({size} bytes, more than {LARGEST}): "
+            "copy it again from where it was learned"
+        )
+
+
 def read(path: str | PathLike[str]) -> dict[str, Any]:
     """Read the fields of `Rates` from `path`; raise a RatesFileError if it is not a valid rates file."""
-    size = regular_size(path)  # missing files and directories raise the system's error
-    if size > LARGEST:
-        raise RatesFileError(f"{path} is too large for a rates file ({size} bytes)")
+    check_size(regular_size(path), path)  # missing files and directories raise the system's error
     try:
         with safe_open(path, framework="pt") as file:
             card = parse_json((file.metadata() or {})["ttpfl"])

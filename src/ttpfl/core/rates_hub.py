@@ -11,7 +11,8 @@ from typing import Self
 from torch import nn
 
 from ttpfl.core import rates_card
-from ttpfl.errors import RatesError
+from ttpfl.core.rates_file import check_size
+from ttpfl.errors import RatesError, RatesFileError
 
 FILE, README = "rates.safetensors", "README.md"
 
@@ -92,6 +93,7 @@ class OnTheHub(ABC):
         """Download rates that `push_to_hub` has uploaded, and check them as `load` does.
 
         Needs the extra `hub`. The file is kept in the Hub's cache; without a network, that one is used.
+        Nothing is downloaded if the server states no size, or a larger one than rates files have.
 
         Args:
             repo_id: `owner/name`.
@@ -100,8 +102,15 @@ class OnTheHub(ABC):
             token: access token for private repositories; the one of `hf auth login` if None.
         """
         download = _hub().hf_hub_download
-        path = download(repo_id, FILE, revision=revision, token=token, library_name="ttpfl")
-        return cls.load(path, model)
+        options = {"revision": revision, "token": token, "library_name": "ttpfl"}
+        size, what = download(repo_id, FILE, dry_run=True, **options).file_size, f"{FILE} of {repo_id!r}"
+        if size is None:
+            raise RatesFileError(
+                f"{what} is not downloaded, since the server does not state its size: "
+                "download it yourself, and use Rates.load"
+            )
+        check_size(size, what)
+        return cls.load(download(repo_id, FILE, **options), model)  # it checks the size of what came
 
 
 def _hub() -> ModuleType:

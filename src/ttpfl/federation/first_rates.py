@@ -24,7 +24,7 @@ def first_rates(
     """
     if rates is None:
         chosen = None if settings.selection == "all" else cast(Only, settings.selection)
-        prior = [0.0] * classes if settings.prior and classes else []
+        prior = [0.0] * classes if settings.learns_prior and classes else []
         return Rates.zeros(model, "tensor", chosen, "log" if settings.searches else "linear", prior, head)
     only = settings.only if settings.budget is None else settings.selection
     if only not in (None, rates.only or "all"):

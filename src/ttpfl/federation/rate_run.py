@@ -131,7 +131,7 @@ class RateRun:
     def initial(self) -> Rates:
         """The rates to start from."""
         settings, needs_head = self.settings, self.settings.selection in ("head", "forward")
-        seen = self._seen() if self.rates is None and (settings.prior or needs_head) else None
+        seen = self._seen() if self.rates is None and (settings.learns_prior or needs_head) else None
         classes, head = seen or (None, None)
         if seen is not None and needs_head and head is None:
             raise FederationError(f"no linear layer returned the logits. {no_last_layer(settings.selection)}")

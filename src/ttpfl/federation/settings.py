@@ -226,6 +226,15 @@ class LearnSettings(RunSettings):
         level = self.only if self.budget is None else level_within(self.budget)
         return level or "all"
 
+    @property
+    def learns_prior(self) -> bool:
+        """Whether the label prior gets a rate: if `prior` is set, or if `only` asks for nothing else.
+
+        >>> [LearnSettings(only="prior", optimizer=how).learns_prior for how in ("trust-region", "sgd")]
+        [True, False]
+        """
+        return self.prior or (self.only == "prior" and self.searches)
+
     def defaults(self) -> "LearnSettings":
         """The defaults of the chosen optimizer."""
         return type(self)(optimizer=str(self.optimizer))
@@ -263,7 +272,6 @@ class LearnSettings(RunSettings):
             "optimizer": FilledText(chosen),
             "rounds": FilledInt(rounds),
             "lr": lr,
-            "prior": self.only == "prior" and possible,
         }
         for name, value in completed.items():
             if not getattr(self, name):

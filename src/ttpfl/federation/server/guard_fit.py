@@ -67,11 +67,13 @@ def false_alarm_rate(exams: Exams) -> float:
 
 
 def _measured(exams: Exams) -> dict[str, Any]:
-    """Error rates at held-out clients, by lesson."""
+    """Error rates at held-out clients, for each lesson that they took."""
     by_lesson = {}
     for number, lesson in enumerate(LESSONS):
         taken = [lessons[number] for lessons, _ in exams if lessons[number].samples]
-        share = 1 / max(1, len(taken))
+        if not taken:
+            continue
+        share = 1 / len(taken)
         gained, lost = (sum(max(0.0, sign * _gain(exam)) for exam in taken) for sign in (1, -1))
         kept = sum(exam.guarded_right - exam.plain_right for exam in taken if _gain(exam) > 0)
         passed = sum(max(0.0, exam.plain_right - exam.guarded_right) for exam in taken if _gain(exam) < 0)

@@ -4,6 +4,8 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import takewhile
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -119,6 +121,9 @@ class SearchServer(Server):
         state, answers, average, self._finished = self._state, self._answers(), self._average, True
         sent = state.vector[self._count :]
         gathers = len(sent) > 0 and not bool(sent.any())
+        if "outage" in state.memory:  # it is over: go on with the rates that were not answered
+            state.memory = {name: value for name, value in state.memory.items() if name != "outage"}
+            return self._following(restored(state.memory), state)
         before = restored(state.memory) if "searches" in state.memory else None
         if before is not None:
             search = advanced(before, answers, average, state.round, self._check)
@@ -129,20 +134,31 @@ class SearchServer(Server):
         priors = self._priors(before, search, sent, answers.samples) if len(sent) else {}
         state.memory = search.tensors() | priors | ({} if gathers else {"searches": torch.tensor(True)})
         state.stopped = bool(search.reason)
-        return torch.cat([search.trial, priors.get("prior", sent)]).to(state.vector)
+        return self._following(search, state)
 
     def retry(self, state: RunState) -> Tensor:
-        """The same rates; once two rounds in a row were abandoned, rates that are less far away.
+        """The same rates; after two abandoned rounds in a row, rates that are less far away.
 
-        One such round may be an accident, but clients may also refuse large rates. More than two are an
-        outage, which says nothing about the rates.
+        One such round may be an accident, but clients may also refuse large rates. Three end the run, since
+        they look like an outage. If it is resumed, it first repeats rates that clients have answered before:
+        once they answer again, the outage is over, and further abandoned rounds shorten the step again.
         """
-        last_two = [record["abandoned"] for record in state.history[-2:]]
-        if "searches" not in state.memory or last_two not in ([True], [False, True]):
+        in_a_row = 1 + len(list(takewhile(itemgetter("abandoned"), reversed(state.history))))
+        if "searches" not in state.memory or in_a_row == 1:
             return state.vector
-        search = shortened(restored(state.memory), self._average)
-        state.memory = state.memory | search.tensors()
-        return torch.cat([search.trial, state.vector[self._count :]]).to(state.vector)
+        search = restored(state.memory)
+        if in_a_row == 2:
+            search = shortened(search, self._average)
+            state.memory = state.memory | search.tensors()
+            return self._following(search, state)
+        state.memory = state.memory | {"outage": torch.tensor(True)}
+        prior = state.memory.get("best_prior", state.vector[self._count :])
+        return torch.cat([search.region.center, prior]).to(state.vector)
+
+    def _following(self, search: RateSearch, state: RunState) -> Tensor:
+        """The rates to try next, with the label prior."""
+        prior = state.memory.get("prior", state.vector[self._count :])
+        return torch.cat([search.trial, prior]).to(state.vector)
 
     def _priors(
         self, before: RateSearch | None, search: RateSearch, sent: Tensor, samples: Tensor
