@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import ttpfl
 from ttpfl.core.direction import entropy
 from ttpfl.core.gain import (
+    COEFFICIENTS,
     FIGURES,
     GAIN,
     RANGE,
@@ -30,7 +31,8 @@ from ttpfl.core.twin import Twin
 from ttpfl.core.watch import ALARM, COUNTS, FARTHEST, LARGEST_LOSS, MOST, Caution, Watch
 from ttpfl.errors import BatchError, RatesError, RatesFileError
 from ttpfl.federation import LearnSettings, learn
-from ttpfl.federation.common.guard_vector import Exam
+from ttpfl.federation.clients.guard_work import _exam
+from ttpfl.federation.common.guard_vector import EXAMINE, TEACH, Exam, GuardVector, Taught
 from ttpfl.federation.server.guard_fit import false_alarm_rate
 
 CLASSES = 4
@@ -644,3 +646,28 @@ def test_a_lesson_that_adapts_like_an_earlier_one_is_left_out(model: nn.Module) 
     assert lessons_with(model, [0.0]) == ["fitting", "fitting" + alone, every[-1]]
     different = lessons_with(model, [0.1, 0.2, 0.3, 0.4])
     assert [name for name in every if name not in different] == []
+
+
+def test_a_client_whose_batches_overflow_in_some_lessons_is_examined_in_all(model: nn.Module) -> None:
+    """An overflow counts as at a new client: the plain model answers, and enough of them are an alarm."""
+    zeros, x, y = ttpfl.Rates.zeros(model), 3 * SOURCE[0][0], SOURCE[0][1]
+    rates = zeros.with_values(torch.tensor([0.0, 0.0, 1e38, 1e38]))
+    batches = list(zip(x.split(10), y.split(10), strict=True))
+    notebook = studied(Twin(model, rates.modules), rates, batches, None, entropy, classes=True)
+    overflows = [sum(figures is None for figures in lesson.figures) for lesson in notebook.lessons[:-1]]
+    assert max(overflows) == len(batches)
+    assert min(overflows) < overflows[0]
+    assert notebook.samples == len(y)
+    unknown = Coefficients.of(torch.zeros(COEFFICIENTS))
+    exams = [_exam(lesson, unknown, notebook.largest_batch) for lesson in notebook.lessons]
+    assert {exam.samples for exam in exams} == {0, len(y)}  # some lessons are alike, and left out
+    right = int((model(x).argmax(1) == y).sum())
+    lost = exams[overflows.index(len(batches))]
+    assert (lost.plain_right, lost.adapted_right, lost.guarded_right) == (right, right, right)
+    assert (lost.alarms, lost.gained) == (1, 0.0)
+    layout = GuardVector(len(rates.values), len(rates.modules))
+    taught = Taught(
+        torch.zeros(2 * len(rates.modules) + 2), notebook.gain_sums(), notebook.right, notebook.usual()
+    )
+    assert layout.fault(TEACH, layout.taught(taught), notebook.samples) is None
+    assert layout.fault(EXAMINE, layout.examined(exams, 0.0), notebook.samples) is None

@@ -77,35 +77,45 @@ LESSONS = (
 class Studied:
     """What one client knows about one lesson, by batch."""
 
-    figures: list[Tensor] = field(default_factory=list)
+    figures: list[Tensor | None] = field(default_factory=list)
+    """None if adaptation overflowed, so that the plain model answers."""
     samples: list[int] = field(default_factory=list)
     plain_right: list[int] = field(default_factory=list)
     adapted_right: list[int] = field(default_factory=list)
     past: Past = field(default_factory=Past)
 
-    def add(self, plain: Tensor, adapted: Tensor, labels: Tensor) -> Tensor:
-        """Add the logits of a batch, and return features for the plain model being right."""
-        found = effects(plain, adapted, self.past)
-        self.past = found.past
-        self.figures.append(found.figures)
+    def add(self, plain: Tensor, adapted: Tensor | None, labels: Tensor) -> None:
+        """Add the logits of a batch; None for logits that overflowed."""
+        answer = plain if adapted is None else adapted
+        if adapted is not None:
+            found = effects(plain, adapted, self.past)
+            self.past = found.past
+        self.figures.append(None if adapted is None else found.figures)
         self.samples.append(len(labels))
         self.plain_right.append(int((plain.argmax(1).cpu() == labels).sum()))
-        self.adapted_right.append(int((adapted.argmax(1).cpu() == labels).sum()))
-        return found.right
+        self.adapted_right.append(int((answer.argmax(1).cpu() == labels).sum()))
 
     def gain_sums(self) -> Sums:
         """For least squares; each client has the same weight."""
-        if not self.figures:
+        rows = [
+            (figures, (adapted - plain) / samples)
+            for figures, samples, plain, adapted in zip(
+                self.figures, self.samples, self.plain_right, self.adapted_right, strict=True
+            )
+            if figures is not None
+        ]
+        if not rows:
             return Sums.zeros(GAIN)
-        rights = torch.tensor([self.adapted_right, self.plain_right], dtype=torch.float64)
-        target = (rights[0] - rights[1]) / torch.tensor(self.samples)
-        return Sums.of(for_gain(torch.stack(self.figures)), target, 1 / len(self.figures))
+        figures, gains = zip(*rows, strict=True)
+        target = torch.tensor(gains, dtype=torch.float64)
+        return Sums.of(for_gain(torch.stack(figures)), target, 1 / len(rows))
 
     def usual(self) -> Tensor:
         """Gram matrix of the features of the range."""
-        if not self.figures:
+        figures = [one for one in self.figures if one is not None]
+        if not figures:
             return Sums.zeros(RANGE).gram
-        rows = for_range(torch.stack(self.figures))
+        rows = for_range(torch.stack(figures))
         return rows.T @ rows
 
 
@@ -135,7 +145,7 @@ class Notebook:
     @property
     def samples(self) -> int:
         """How many were studied; 0 if the model does not predict classes."""
-        return self.lessons[0].past.samples
+        return sum(self.lessons[0].samples)
 
     def gain_sums(self) -> Sums:
         """Of all lessons that are taught."""
@@ -227,12 +237,13 @@ class _Student(NamedTuple):
                 in_channels_last = self.twin.runner.takes_channels_last(inputs)
                 moved = move(self.twin, room.running.mean, by_module, in_channels_last)
                 adapted = self.twin.fast(inputs, moved)
-                if all_finite(adapted):  # else a personalizer predicts with the plain model
-                    if room.prior is not None:
-                        adapted = room.prior.applied(adapted, by_module[LABEL_PRIOR])
-                    right = notebook.lessons[number].add(plain, adapted, labels)
-                    if not number:
-                        notebook.right += Sums.of(right, (plain.argmax(1).cpu() == labels).double())
+                finite = all_finite(adapted)
+                if finite and room.prior is not None:
+                    adapted = room.prior.applied(adapted, by_module[LABEL_PRIOR])
+                notebook.lessons[number].add(plain, adapted if finite else None, labels)
+                if not number:
+                    features = effects(plain, plain, Past()).right
+                    notebook.right += Sums.of(features, (plain.argmax(1).cpu() == labels).double())
         return direction
 
 

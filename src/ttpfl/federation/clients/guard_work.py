@@ -75,8 +75,8 @@ def _exam(lesson: Studied, coefficients: Coefficients, batch_size: int) -> Exam:
     caution, guarded, gained = Caution(batch_size), 0, 0.0
     rows = zip(lesson.figures, lesson.samples, lesson.plain_right, lesson.adapted_right, strict=True)
     for figures, samples, plain_right, adapted_right in rows:
-        allowed = caution.allows(looks_good(figures, coefficients), samples)
-        guarded += adapted_right if allowed else plain_right
-        gained += samples * coefficients.gained(figures)
+        good = figures is not None and looks_good(figures, coefficients)  # overflow does not look good
+        guarded += adapted_right if caution.allows(good, samples) else plain_right
+        gained += 0.0 if figures is None else samples * coefficients.gained(figures)
     rights = (sum(lesson.plain_right), sum(lesson.adapted_right), guarded)
-    return Exam(lesson.past.samples, *rights, caution.alarms, gained)
+    return Exam(sum(lesson.samples), *rights, caution.alarms, gained)
