@@ -451,7 +451,7 @@ def test_rates_are_learned_as_in_the_paper_only_in_the_preset_of_this_name(name:
                 assert (learn.optimizer, learn.mode, learn.check) == ("sgd", "batch", False)
                 continue
             chosen = {key for key, value in asdict(learn).items() if value != getattr(Learn(), key)}
-            assert chosen <= {"eval_every", "batch_size", "cohort", "prior", "cross_fit", "guard"}
+            assert chosen <= {"eval_every", "batch_size", "cohort", "mode", "prior", "cross_fit", "guard"}
             assert learn.cohort is None or "cohort" in recipe.overrides(case)["learn"]
 
 
