@@ -14,20 +14,19 @@ from ttpfl.core.influence import Seen
 from ttpfl.core.inputs import Inputs, all_finite, checked
 from ttpfl.core.label_prior import LABEL_PRIOR
 from ttpfl.core.outputs import Readout
-from ttpfl.core.private_copy import private_copy
 from ttpfl.core.rates import MODES, Mode, Rates
 from ttpfl.core.running import RunningDirection
 from ttpfl.core.running_prior import RunningPrior
 from ttpfl.core.running_state import RunningState, mean_dtype
 from ttpfl.core.safeguard import Safeguard
-from ttpfl.core.snapshot import OffsetModel
+from ttpfl.core.snapshot import Snapshots
 from ttpfl.core.twin import Moved, Twin, isolated
 from ttpfl.errors import RatesError
 
 log = logging.getLogger("ttpfl")
 
 
-class Personalizer(nn.Module):
+class Personalizer(Snapshots, nn.Module):
     """Adapts a model to each unlabelled batch or to the stream so far, and returns its logits.
 
     It works on a snapshot of the model: it never changes the model, and later changes of the model do not
@@ -185,52 +184,6 @@ class Personalizer(nn.Module):
         """
         with isolated(), torch.no_grad():
             return self._with_the_past(checked(Inputs(args, kwargs)))
-
-    def adapted_model(self) -> nn.Module:
-        """Return a copy of the model with the adapted weights, to use without a personalizer.
-
-        It is adapted even if the guard has stopped adaptation; in batch mode, to the last batch. If the rates
-        move the label prior, the copy is wrapped in a model that adds `logit_offset`.
-
-        >>> model = nn.Linear(3, 2)
-        >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
-        >>> logits = personal(torch.eye(3))
-        >>> torch.allclose(personal.adapted_model()(torch.eye(3)), logits)
-        True
-        """
-        moved = self._moved()
-        model = private_copy(self._twin.model)
-        model.load_state_dict(self._state_dict(moved))
-        offset = self.logit_offset
-        return model if offset is None else OffsetModel(model, offset, self._twin.readout)
-
-    def adapted_state_dict(self) -> dict[str, Tensor]:
-        """Return the adapted weights as a state dict of the model.
-
-        In batch mode, they are adapted to the last batch. The label prior is not part of them: if the rates
-        move it, this raises a RatesError.
-
-        >>> model = nn.Linear(3, 2)
-        >>> personal = Personalizer(model, Rates.zeros(model).with_values(torch.ones(2)), "online")
-        >>> logits = personal(torch.eye(3))
-        >>> model.load_state_dict(personal.adapted_state_dict())
-        <All keys matched successfully>
-        """
-        if LABEL_PRIOR in self._rates:
-            raise RatesError(
-                f"the rates also move {LABEL_PRIOR!r}, which is no tensor of the model: use adapted_model()"
-            )
-        return self._state_dict(self._moved())
-
-    @property
-    def logit_offset(self) -> Tensor | None:
-        """What the label prior adds to the logits; None if the rates do not move it, or before a batch."""
-        offset = self._offset()
-        return None if offset is None else offset.float()
-
-    def _state_dict(self, moved: Moved) -> dict[str, Tensor]:
-        with torch.inference_mode(False), torch.no_grad():
-            return self._twin.state_dict(moved)
 
     def _moved(self) -> Moved:
         return move(self._twin, self._running.mean, self._rates)
