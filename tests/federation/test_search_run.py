@@ -563,15 +563,13 @@ def test_the_label_prior_compares_with_adapted_predictions_of_source_clients(mod
     assert not torch.allclose(adapted, plain, rtol=1e-2)
 
 
-def test_a_client_that_overflows_rejects_a_step_with_a_label_prior(model: nn.Module) -> None:
-    """It is not left out, so that the others cannot accept what harms it."""
+def test_a_client_that_overflows_is_not_left_out_with_a_label_prior(model: nn.Module) -> None:
+    """Else the others would accept what harms it."""
     data = skewed()
     x, y = next(iter(data.values()))
     learned = learn(model, {**data, "large": (1e19 * x, y)}, settings(batch_size=8, prior=True, check=False))
     assert not any(record.get("failed") for record in learned.history)
-    without = learn(model, {**data, "large": (1e19 * x, y)}, settings(batch_size=8, check=False))
-    accepted = [record.get("accepted") for record in learned.history[2:]]
-    assert accepted[:1] == [record.get("accepted") for record in without.history[1:]][:1]
+    assert not learned.rates.values.any()
 
 
 def test_the_label_prior_helps_new_clients_under_label_shift(model: nn.Module) -> None:
